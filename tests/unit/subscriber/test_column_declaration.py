@@ -48,6 +48,9 @@ def test_another_type_takes_the_place_of_the_whole_type() -> None:
     assert _mariadb("d").written("longtext", nullable=True) == "`d` longtext NULL"
     assert _sqlite("b").written("TEXT") == "b TEXT NOT NULL ON CONFLICT ABORT"
     assert _sqlite("c").written("TEXT") == "c TEXT"
+    found = find_declaration("CREATE TABLE t (a INTEGER PRIMARY KEY DESC)", "a", SQLite.Tokenizer)
+    assert found is not None
+    assert found.written("TEXT") == "a TEXT PRIMARY KEY DESC"
 
 
 def test_the_rest_of_the_statement_stays() -> None:

@@ -35,16 +35,20 @@ class ColumnDeclaration:
     not_null: tuple[int, int] | None
     """Where it says NOT NULL."""
 
+    @property
+    def type_name(self) -> str:
+        """The type as it is declared; nothing where there is none."""
+        return self.statement[self.type_start : self.type_end]
+
     def written(self, type_name: str | None = None, *, nullable: bool = False) -> str:
         """Return the declaration with another type, and as one that takes NULL."""
         name, rest = self.statement[self.start : self.type_start], self.statement[self.type_end : self.end]
         if nullable and self.not_null is not None:
             first, last = (at - self.type_end for at in self.not_null)
             rest = f"{rest[:first]}NULL{rest[last:]}"
-        kept = self.statement[self.type_start : self.type_end]
         if type_name is None:
-            return f"{name}{kept}{rest}"
-        return f"{name}{type_name}{rest}" if kept else f"{name} {type_name}{rest}"
+            return f"{name}{self.type_name}{rest}"
+        return f"{name}{type_name}{rest}" if self.type_name else f"{name} {type_name}{rest}"
 
     def statement_with(self, declaration: str) -> str:
         """Return the whole statement with another declaration of this column."""
@@ -62,6 +66,12 @@ def find_declaration(
         if tokens[0].text.lower() == column.lower():
             return _parsed(statement, tokens, _AFTER_A_TYPE | set(after_a_type))
     return None
+
+
+def table_body(statement: str, tokenizer: type[Tokenizer]) -> str:
+    """Return what follows the table's name in a CREATE TABLE statement."""
+    first = next(it for it in tokenizer().tokenize(statement) if it.token_type is TokenType.L_PAREN)
+    return statement[first.start :]
 
 
 def with_primary_key(statement: str, columns: Sequence[str], tokenizer: type[Tokenizer]) -> str:
@@ -112,7 +122,7 @@ def _declarations(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 def _parsed(statement: str, tokens: Sequence[Token], after_a_type: Collection[str]) -> ColumnDeclaration:
     outer = list(_outermost(tokens[1:]))
-    after = next((it for it in outer if it.text.upper() in after_a_type and _is_word(it)), None)
+    after = next((it for it in outer if _is_word(it) and it.text.upper().partition(" ")[0] in after_a_type), None)
     of_type = [it for it in tokens[1:] if after is None or it.start < after.start]
     name_end = tokens[0].end + 1
     denied = next((pair for pair in pairwise(outer) if _says_not_null(*pair)), None)

@@ -7,6 +7,7 @@ Source: SQLite, "ALTER TABLE", section 7: what does not change how rows are stor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import sqlalchemy as sa
 from sqlglot.dialects.sqlite import SQLite
@@ -16,47 +17,57 @@ from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, fi
 from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted
 from tranrepl.subscriber.generic.column_steps import ColumnStep, MadeColumn, RetypedColumn
 from tranrepl.subscriber.generic.recorded_statements import StatementRecorder, recorded
-from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, rebuild
-
-_STATEMENT = sa.text("SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = lower(:name)")
-_EDIT = sa.text("UPDATE sqlite_schema SET sql = :sql WHERE type = 'table' AND lower(name) = lower(:name)")
+from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, primary_key, rebuild
+from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
 
 
 class SqliteColumns(AlembicColumns):
     """All in the transaction that is open."""
 
     def make_nullable(self, name: str) -> None:
-        found = self._declaration(name)
+        found = _declaration(self._text(), name)
         self._edit(found.statement_with(found.written(nullable=True)))
 
     def retype(self, step: RetypedColumn) -> None:
-        found = self._declaration(step.name)
-        self._edit(found.statement_with(found.written(step.type.compile(dialect=self.session.dialect))))
+        """Give the column another type.
+
+        One of another kind is stored otherwise in the primary key, which is the rowid itself where it is INTEGER.
+        """
+        text, key = self._text(), primary_key(self.session, self.place[1])
+        retyped = self._retyped(text, step)
+        of_key = step.name.lower() in (it.lower() for it in key)
+        if of_key and _kind(_declaration(text, step.name)) != _kind(_declaration(retyped, step.name)):
+            rebuild(self.session, self.place[1], retyped, key)
+        else:
+            self._edit(retyped)
 
     def can_replace_key(self) -> bool:
         return not is_referred_to(self.session, self.place[1])
 
     def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
-        for it in retyped:
-            self.retype(it)
-        rebuild(self.session, self.place[1], columns)
+        rebuild(self.session, self.place[1], reduce(self._retyped, retyped, self._text()), columns)
 
-    def _declaration(self, name: str) -> ColumnDeclaration:
-        statement = self.session.execute(_STATEMENT, {"name": self.place[1]}).scalar_one()
-        found = find_declaration(statement, name, SQLite.Tokenizer, ("COLLATE",))
-        if found is None:
-            raise sa.exc.NoSuchColumnError(f"no column {name} in {statement}")
-        return found
+    def _retyped(self, text: str, step: RetypedColumn) -> str:
+        found = _declaration(text, step.name)
+        return found.statement_with(found.written(step.type.compile(dialect=self.session.dialect)))
 
-    def _edit(self, statement: str) -> None:
-        """Set the text that the file keeps of the table, and let every session read it again."""
-        version = self.session.exec_driver_sql("PRAGMA schema_version").scalar_one()
-        self.session.exec_driver_sql("PRAGMA writable_schema = ON")
-        try:
-            self.session.execute(_EDIT, {"sql": statement, "name": self.place[1]})
-            self.session.exec_driver_sql(f"PRAGMA schema_version = {version + 1}")
-        finally:
-            self.session.exec_driver_sql("PRAGMA writable_schema = OFF")
+    def _text(self) -> str:
+        return table_text(self.session, self.place[1])
+
+    def _edit(self, text: str) -> None:
+        edit_texts(self.session, {self.place[1]: text})
+
+
+def _declaration(text: str, name: str) -> ColumnDeclaration:
+    found = find_declaration(text, name, SQLite.Tokenizer, ("COLLATE",))
+    if found is None:
+        raise sa.exc.NoSuchColumnError(f"no column {name} in {text}")
+    return found
+
+
+def _kind(declared: ColumnDeclaration) -> str:
+    """Return a type without its length: by that SQLite knows how to store its values."""
+    return declared.type_name.partition("(")[0].strip().upper()
 
 
 class PlannedSqliteColumns(SqliteColumns):

@@ -1,4 +1,5 @@
-"""An SQLite table rebuilt with another primary key, which no ALTER TABLE there changes.
+"""An SQLite table rebuilt, where its rows are stored otherwise than before: with another primary key, or one of another
+type. No ALTER TABLE there does that.
 
 Source: SQLite, "ALTER TABLE", section 7, "Making Other Kinds Of Table Schema Changes".
 """
@@ -10,46 +11,65 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlglot.dialects.sqlite import SQLite
 
-from tranrepl.subscriber.generic.column_declaration import with_primary_key
+from tranrepl.subscriber.generic.column_declaration import table_body, with_primary_key
+from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
 
 _PREFIX = "tranrepl_"
-_STATEMENT = sa.text("SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = lower(:name)")
+_OLD_PREFIX = "tranrepl_old_"
 _DEPENDENTS = sa.text(
     "SELECT sql FROM sqlite_schema WHERE type IN ('index', 'trigger') AND lower(tbl_name) = lower(:name) "
     "AND sql IS NOT NULL"
 )
 _COLUMNS = sa.text("SELECT name FROM pragma_table_xinfo(:name) WHERE hidden = 0")
+_KEY = sa.text("SELECT name FROM pragma_table_info(:name) WHERE pk > 0 ORDER BY pk")
 _REFERRING = sa.text(
-    "SELECT m.name FROM sqlite_schema m, pragma_foreign_key_list(m.name) f "
+    "SELECT DISTINCT m.name, m.sql FROM sqlite_schema m, pragma_foreign_key_list(m.name) f "
     "WHERE m.type = 'table' AND lower(f.\"table\") = lower(:name)"
 )
 
 
 def is_referred_to(session: sa.Connection, name: str) -> bool:
-    """Return whether a foreign key refers to the table: dropped, it would take rows of other tables with it."""
+    """Return whether a foreign key refers to the table."""
     return session.execute(_REFERRING, {"name": name}).first() is not None
 
 
-def rebuild(session: sa.Connection, name: str, key: Sequence[str]) -> None:
-    """Rebuild the table with this primary key, with its rows, indexes and triggers, in the open transaction."""
-    statement = session.execute(_STATEMENT, {"name": name}).scalar_one()
+def primary_key(session: sa.Connection, name: str) -> list[str]:
+    """Return the columns of the table's primary key, in key order."""
+    return list(session.scalars(_KEY, {"name": name}))
+
+
+def rebuild(session: sa.Connection, name: str, statement: str, key: Sequence[str]) -> None:
+    """Rebuild the table as this CREATE TABLE has its columns, with this primary key and with its rows, indexes and
+    triggers, in the open transaction. Foreign keys that refer to it stay."""
+    body = with_primary_key(statement, [_quoted(it) for it in key], SQLite.Tokenizer)
+    before = table_body(table_text(session, name), SQLite.Tokenizer)
     dependents = session.scalars(_DEPENDENTS, {"name": name}).all()
     columns = ", ".join(_quoted(it) for it in session.scalars(_COLUMNS, {"name": name}))
-    old, new = _quoted(name), _quoted(f"{_PREFIX}{name}")
-    body = with_primary_key(statement, [_quoted(it) for it in key], SQLite.Tokenizer)
+    texts = {it.name: it.sql for it in session.execute(_REFERRING, {"name": name})}
+    table, new, old = _quoted(name), _quoted(f"{_PREFIX}{name}"), _quoted(f"{_OLD_PREFIX}{name}")
     # Views that name the table are looked at when they are read, and not where it is renamed.
     session.exec_driver_sql("PRAGMA legacy_alter_table = ON")
     try:
-        for text in (
+        _run(
+            session,
             f"CREATE TABLE {new} {body}",
-            f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {old}",  # noqa: S608 — quoted names
-            f"DROP TABLE {old}",
-            f"ALTER TABLE {new} RENAME TO {old}",
-            *dependents,
-        ):
-            session.exec_driver_sql(text, execution_options={"no_parameters": True})
+            f"INSERT INTO {new} ({columns}) SELECT {columns} FROM {table}",  # noqa: S608 — quoted names
+            f"ALTER TABLE {table} RENAME TO {old}",
+            f"ALTER TABLE {new} RENAME TO {table}",
+        )
+        if texts:
+            # Foreign keys have followed the old table, whose rows, dropped, would take rows of other tables with them.
+            own = {name: f"CREATE TABLE {table} {body}", f"{_OLD_PREFIX}{name}": f"CREATE TABLE {old} {before}"}
+            others = {it: text for it, text in texts.items() if it.lower() != name.lower()}
+            edit_texts(session, {**others, **own})
+        _run(session, f"DROP TABLE {old}", *dependents)
     finally:
         session.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
+
+
+def _run(session: sa.Connection, *statements: str) -> None:
+    for it in statements:
+        session.exec_driver_sql(it, execution_options={"no_parameters": True})
 
 
 def _quoted(name: str) -> str:
