@@ -44,12 +44,17 @@ def added_value(change: SchemaChange, name: str) -> str | None:
     return values.get(name)
 
 
-def rows_do_not_fit(where: str, article: RegisteredArticle, key: Sequence[str]) -> ConfigurationError:
-    """Return the error for rows that are not to be copied anew, and do not fit the new key."""
+_UNFIT = "two have the same values, or one has no value, or one that is too long"
+
+
+def rows_do_not_fit(
+    where: str, article: RegisteredArticle, key: Sequence[str], why: str = _UNFIT
+) -> ConfigurationError:
+    """Return the error for rows that are not to be copied anew, and do not fit the new key, or its type."""
     name, source = where.removeprefix("Subscriber "), shlex.quote(str(article.source))
     return ConfigurationError(
         f"article {article.source}: {where}: rows of table {article.destination} do not fit its new primary key "
-        f"({', '.join(key)}): two have the same values, or one has no value, or one that is too long",
+        f"({', '.join(key)}): {why}",
         remedy=f"correct them at the Subscriber, and deliver again; or `tranrepl reinitialize FILE -s {name} --article "
         f"{source}` copies them",
         article=str(article.source),

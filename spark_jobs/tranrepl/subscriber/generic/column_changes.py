@@ -304,7 +304,10 @@ def _is_unique(article: RegisteredArticle, column: PublishedColumn) -> bool:
 
 
 def _is_shorter(made: TypeEngine[Any], before: TypeEngine[Any]) -> bool:
-    """Return whether a column would lose room, in which the table may have longer values: those of a text without a
-    length have as much in a key as an index has room for, and those of one with a length its own."""
+    """Return whether a column would lose room, in which the table may have longer values: texts without a length have
+    as much in a key as an index has room for, and those with one their own; bytes likewise. Of a number, no text loses
+    any."""
     new, old = (getattr(it, "length", None) for it in (made, before))
-    return isinstance(new, int) and (old is None or new < old)
+    if not isinstance(new, int) or made.python_type is not before.python_type:
+        return False
+    return old is None or new < old

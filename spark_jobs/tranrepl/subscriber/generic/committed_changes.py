@@ -105,7 +105,7 @@ class CommittedChanges:
         self._session.commit()
         self._database.wait_for_lock(self._session, _DDL_LOCK_SECONDS)
         if _names(self._changes.columns(step.old)) == _names(before):
-            self._changes.change_columns(new, plan)
+            self._changes.change_columns(step, new, plan)
         self._changes.complete_columns(new, plan)
         key = self._changes.change_key(step)
         reach(Failpoint.COLUMNS_CHANGED)

@@ -11,21 +11,21 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
-_READS = re.compile(r"\s*(SELECT|SHOW|PRAGMA|SET|WITH)\b", re.IGNORECASE)
+_CHANGES_NOTHING = re.compile(r"\s*(SELECT|SHOW|PRAGMA|SET|WITH|SAVEPOINT|RELEASE)\b", re.IGNORECASE)
 _PARAMETER = re.compile(r":(\w+)\b")
 _BLANKS = re.compile(r"\s+")
 
 
 @contextmanager
 def recorded(session: sa.Connection) -> Iterator[list[str]]:
-    """Yield the list of what the session runs within, but for what only reads; values behind a statement that takes
-    some."""
+    """Yield the list of what the session runs within, but for what changes nothing; values behind a statement that
+    takes some."""
     ran: list[str] = []
 
     def take_down(
         _connection: object, _cursor: object, statement: str, parameters: object, _context: object, _many: object
     ) -> None:
-        if not _READS.match(statement):
+        if not _CHANGES_NOTHING.match(statement):
             ran.append(f"{one_line(statement)} ({_values(parameters)})" if parameters else one_line(statement))
 
     event.listen(session, "before_cursor_execute", take_down)

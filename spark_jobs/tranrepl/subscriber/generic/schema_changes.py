@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.generic.column_changes import ColumnPlan, column_plan, table_columns
-from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnStep, TableColumn
+from tranrepl.subscriber.generic.column_statements import always_quoted
+from tranrepl.subscriber.generic.column_steps import ColumnStatements, ColumnStep, RetypedColumn, TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import find_destination, target
@@ -61,7 +62,7 @@ class SchemaChanges:
         if step.new is not None:
             self.require_fitting_rows(step)
             self.require_procedures(step.old, step.new)
-            self.change_columns(step.new, plan)
+            self.change_columns(step, step.new, plan)
             key = self.change_key(step)
             self.follow(step.new)
             self.update_rows(step.new, plan)
@@ -125,11 +126,37 @@ class SchemaChanges:
         for problem in self._procedures.problems(old, new) if self._procedures is not None else ():
             raise problem
 
-    def change_columns(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
+    def change_columns(self, step: SchemaStep, article: RegisteredArticle, plan: ColumnPlan) -> None:
+        """Change the table's columns. Rows that do not fit the new type of its key are deleted with all others where
+        they are copied anew; raises ConfigurationError where they are not."""
         statements = self._statements(article)
-        if statements is not None:
+        if statements is None:
+            return
+        try:
             with self._recorded():
                 statements.execute(plan.steps)
+        except sa.exc.DBAPIError as error:
+            problem = self._database.translate("the server says", error)
+            if not self._rewrites_key(step, plan) or not isinstance(problem, DataError):
+                raise
+            if not self._rows_are_copied:
+                key = [article.columns[at].name for at in article.key_positions]
+                raise rows_do_not_fit(self._where, article, key, problem.message) from error
+            schema, name = self._database.place(article.destination)
+            table = sa.table(always_quoted(name), schema=None if schema is None else always_quoted(schema))
+            with self._recorded():
+                self._session.execute(sa.delete(table))
+                statements.execute(plan.steps)
+            self._said.append(
+                f"{self._where}: rows of {article.destination} were deleted: they do not fit the new type of its "
+                "primary key, and are copied again"
+            )
+
+    @staticmethod
+    def _rewrites_key(step: SchemaStep, plan: ColumnPlan) -> bool:
+        """Return whether a column keeps its rows in another type although the article's are copied anew, as those of a
+        key do."""
+        return step.change.rows_unknown is not None and any(isinstance(it, RetypedColumn) for it in plan.steps)
 
     def complete_columns(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
         """Do what may have to be done behind `change_columns`, and may be done twice."""

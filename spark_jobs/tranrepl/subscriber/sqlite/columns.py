@@ -22,7 +22,11 @@ from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
 
 
 class SqliteColumns(AlembicColumns):
-    """All in the transaction that is open."""
+    """All in the transaction that is open, and nothing of it where rows do not fit."""
+
+    def execute(self, steps: Sequence[ColumnStep]) -> None:
+        with self.session.begin_nested():
+            super().execute(steps)
 
     def make_nullable(self, name: str) -> None:
         found = _declaration(self._text(), name)
