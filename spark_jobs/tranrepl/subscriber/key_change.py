@@ -18,6 +18,8 @@ class KeyChange:
 
     before: list[str]
     now: list[str]
+    lost: bool = False
+    """The change drops a column of the old key, and the old key with it."""
 
 
 def key_change(step: SchemaStep) -> KeyChange | None:
@@ -29,8 +31,10 @@ def changed_key(change: SchemaChange, old: RegisteredArticle, new: RegisteredArt
     """Return the same of a change between two definitions."""
     if change.rows_unknown is None:
         return None
-    key = KeyChange(_renamed_key(change, old), _key_of(new))
-    return None if key.before == key.now else key
+    names = _key_of(old)
+    before = _renamed_key(change, names)
+    key = KeyChange(before, _key_of(new), lost=len(before) < len(names))
+    return None if key.before == key.now and not key.lost else key
 
 
 def added_value(change: SchemaChange, name: str) -> str | None:
@@ -65,9 +69,11 @@ def _key_of(article: RegisteredArticle) -> list[str]:
     return [article.columns[at].name for at in article.key_positions]
 
 
-def _renamed_key(change: SchemaChange, old: RegisteredArticle) -> list[str]:
-    names = _key_of(old)
+def _renamed_key(change: SchemaChange, names: list[str]) -> list[str]:
+    """Return the key's columns that are left, by their new names."""
     for part in change.columns:
+        if part.action is ColumnAction.DROP:
+            names = [name for name in names if name != part.column]
         if part.action is ColumnAction.RENAME:
             names = [part.new_name or name if name == part.column else name for name in names]
     return names

@@ -78,3 +78,14 @@ def test_what_is_no_column_is_not_found(name: str) -> None:
 def test_another_primary_key_takes_the_place_of_the_one_there(declared: str, left: str) -> None:
     wanted = f'({left}, PRIMARY KEY ("b")) WITHOUT ROWID'
     assert with_primary_key(f'CREATE TABLE "t (" ({declared}) WITHOUT ROWID', ['"b"'], SQLite.Tokenizer) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [(" without rowid", ""), (" STRICT, WITHOUT ROWID", " STRICT"), (" WITHOUT ROWID, STRICT", " STRICT")],
+)
+def test_a_column_of_the_key_goes_with_the_key_and_with_what_needs_one(options: str, left: str) -> None:
+    made = with_primary_key(
+        f'CREATE TABLE t ("i d" INT PRIMARY KEY, b, CHECK (b > 1)){options}', [], SQLite.Tokenizer, "I D"
+    )
+    assert " ".join(made.split()) == f"(b, CHECK (b > 1)){left}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +21,9 @@ _OF_A_KEY = frozenset(
     {"ASC", "DESC", "ON", "CONFLICT", "ROLLBACK", "ABORT", "FAIL", "IGNORE", "REPLACE", "AUTOINCREMENT"}
 )
 """Words that may follow PRIMARY KEY in a column's declaration, and are about it."""
+
+_WITHOUT_ROWID = re.compile(r"\bWITHOUT\s+ROWID\b\s*,?|,\s*WITHOUT\s+ROWID\b", re.IGNORECASE)
+"""What a table has in SQLite that is stored by its primary key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +78,27 @@ def table_body(statement: str, tokenizer: type[Tokenizer]) -> str:
     return statement[first.start :]
 
 
-def with_primary_key(statement: str, columns: Sequence[str], tokenizer: type[Tokenizer]) -> str:
-    """Return what follows the table's name in a CREATE TABLE statement, with this primary key and no other. `columns`
-    are quoted."""
+def with_primary_key(
+    statement: str, columns: Sequence[str], tokenizer: type[Tokenizer], dropped: str | None = None
+) -> str:
+    """Return what follows the table's name in a CREATE TABLE statement, with this primary key and no other, and without
+    a column that is dropped. `columns` are quoted."""
     tokens = tokenizer().tokenize(statement)
-    parts = [part for it in _declarations(tokens) if (part := _without_key(statement, it))]
+    declared = list(_declarations(tokens))
+    left_out = next((it for it in declared if dropped is not None and it[0].text.lower() == dropped.lower()), None)
+    parts = [part for it in declared if it is not left_out and (part := _without_key(statement, it))]
     depth, end = 0, len(statement)
     for token in tokens:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         if depth == 0 and token.token_type is TokenType.R_PAREN:
             end = token.end + 1
             break
-    key = f"PRIMARY KEY ({', '.join(columns)})"
-    return f"({', '.join([*parts, key])}){statement[end:]}"
+    options = statement[end:]
+    if columns:
+        parts.append(f"PRIMARY KEY ({', '.join(columns)})")
+    else:
+        options = _WITHOUT_ROWID.sub("", options)
+    return f"({', '.join(parts)}){options}"
 
 
 def _without_key(statement: str, tokens: Sequence[Token]) -> str:

@@ -102,5 +102,6 @@ class ColumnStatements(Protocol):
         ...
 
     def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
-        """Give the table, which has a primary key, another one, and columns of it another type; all or nothing."""
+        """Give the table another primary key than it has, or one where it has lost its own, and columns of it another
+        type; all or nothing."""
         ...

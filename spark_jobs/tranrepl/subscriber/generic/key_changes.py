@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.subscriber.generic.catalogue import PrimaryKey
 from tranrepl.subscriber.generic.column_statements import always_quoted
 from tranrepl.subscriber.generic.column_steps import ColumnStatements, RetypedColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -38,11 +39,12 @@ class KeyChanges:
         self._statements = statements
 
     def apply(self, change: KeyChange) -> Iterator[str]:
-        """Give the table the new primary key, where it has the old one; yield what was done, in words.
+        """Give the table the new primary key, where it has the old one or has just lost it; yield what was done, in
+        words.
 
         Rows that do not fit the new key are deleted with all others: the article's are copied again.
         """
-        if not self._has_key(change.before):
+        if not self._stands_before(change):
             return
         columns, destination = ", ".join(change.now), self._article.destination
         if not self._statements.can_replace_key():
@@ -54,7 +56,14 @@ class KeyChanges:
             self._session.execute(sa.delete(table))
             yield f"rows of {destination} were deleted: they do not fit the new primary key, and are copied again"
         self._statements.replace_key(change.now, retyped)
-        yield f"{destination}: DROP PRIMARY KEY, ADD PRIMARY KEY ({columns})"
+        yield f"{destination}: {'' if change.lost else 'DROP PRIMARY KEY, '}ADD PRIMARY KEY ({columns})"
+
+    def fits_changed(self, change: KeyChange) -> bool:
+        """Return whether the rows fit the new primary key; or the table does not have the old one, and keeps what it
+        has."""
+        if not self._statements.can_replace_key() or not self._stands_before(change):
+            return True
+        return not self._rows_do_not_fit(self._table(change.now), self._retyped(change.now))
 
     def fits(self, columns: Sequence[str], before: Sequence[str], added: Sequence[AddedToKey] = ()) -> bool:
         """Return whether the rows fit a primary key of these columns, which have their names of before, and of those
@@ -74,10 +83,15 @@ class KeyChanges:
     def _has_rows(self, table: sa.TableClause) -> bool:
         return self._session.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is not None
 
+    def _stands_before(self, change: KeyChange) -> bool:
+        return self._key() is None if change.lost else self._has_key(change.before)
+
     def _has_key(self, columns: Sequence[str]) -> bool:
-        schema, name = self._database.place(self._article.destination)
-        key = self._database.catalogue(self._session).primary_key((schema, name))
+        key = self._key()
         return key is not None and _lower(key.columns) == _lower(columns)
+
+    def _key(self) -> PrimaryKey | None:
+        return self._database.catalogue(self._session).primary_key(self._database.place(self._article.destination))
 
     def _table(self, columns: Sequence[str]) -> sa.TableClause:
         schema, name = self._database.place(self._article.destination)

@@ -39,7 +39,8 @@ def planned_statements(
     if key is not None:
         table = database.qualified(new.destination)
         names = ", ".join(map(database.identifiers.quoted, key.now))
-        recorder.write(f"ALTER TABLE {table} DROP PRIMARY KEY, ADD PRIMARY KEY ({names})")
+        dropped = "" if key.lost else "DROP PRIMARY KEY, "
+        recorder.write(f"ALTER TABLE {table} {dropped}ADD PRIMARY KEY ({names})")
     target = made_target(database, new, dialect)
     unknown = change.rows_unknown or reload_reason(change, old) or why_rows_unknown(change, old)
     for update in plan.updates:

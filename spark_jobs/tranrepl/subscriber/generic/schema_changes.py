@@ -177,7 +177,9 @@ class SchemaChanges:
         names = {it.ordinal: it.name for it in step.old.columns}
         there = {it.name for it in self.columns(step.old)}
         key = [step.new.columns[at] for at in step.new.key_positions]
-        added = {it.name: it for it in key if it.ordinal not in names and it.name not in there}
+        # A column that is there under such a name is another one, which the change renames or drops.
+        others = set(names.values())
+        added = {it.name: it for it in key if it.ordinal not in names and (it.name not in there or it.name in others)}
         columns = [names.get(it.ordinal, it.name) for it in key if it.name not in added]
         values = [AddedToKey(it.type_name, added_value(step.change, name)) for name, it in added.items()]
         changes = KeyChanges(self._session, self._database, step.old, statements)
@@ -193,7 +195,7 @@ class SchemaChanges:
         if step.new is None or change is None or statements is None:
             return []
         changes = KeyChanges(self._session, self._database, step.new, statements)
-        if not self._rows_are_copied and not changes.fits(change.now, change.before):
+        if not self._rows_are_copied and not changes.fits_changed(change):
             raise rows_do_not_fit(self._where, step.new, change.now)
         with self._recorded():
             return [f"{self._where}: {it}" for it in changes.apply(change)]

@@ -98,6 +98,11 @@ _TAKES_NULL = sa.text(
     "AND table_name = :table AND column_name = :column AND is_nullable = 'YES'"
 )
 
+_KEY = sa.text(
+    "SELECT LOWER(column_name) FROM information_schema.key_column_usage WHERE constraint_name = 'PRIMARY' "
+    "AND table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+
 
 class MariaDbColumns:
     """Rows that are there get an added column's value as its default, which is taken away afterwards: their table is
@@ -142,11 +147,18 @@ class MariaDbColumns:
     def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
         types = [self._declared(it.name, self._spelled(it.type), nullable=False) for it in retyped]
         names = ", ".join(_verbatim(quoted_name(it)) for it in columns)
-        self._alter(
-            [*(f"MODIFY COLUMN {_verbatim(it)}" for it in types), "DROP PRIMARY KEY", f"ADD PRIMARY KEY ({names})"]
-        )
+        dropped = ["DROP PRIMARY KEY"] if self._key() else []
+        self._alter([*(f"MODIFY COLUMN {_verbatim(it)}" for it in types), *dropped, f"ADD PRIMARY KEY ({names})"])
+
+    def _key(self) -> set[str]:
+        """Return the columns of the table's primary key, in small letters."""
+        schema, table = self._place
+        return set(self._session.scalars(_KEY, {"schema": schema, "table": table}))
 
     def _clauses(self, net: _Net) -> Iterator[str]:
+        if net.dropped and not self._key().isdisjoint(it.lower() for it in net.dropped):
+            # The server takes no column alone out of a key of several.
+            yield "DROP PRIMARY KEY"
         for name in net.dropped:
             yield f"DROP COLUMN {_verbatim(quoted_name(name))}"
         for before, after in net.kept.items():
@@ -185,6 +197,9 @@ class PlannedMariaDbColumns(MariaDbColumns):
         session: Any = recorder
         super().__init__(session, place)
         self._columns = {it.name: it for it in columns}
+
+    def _key(self) -> set[str]:
+        return {name.lower() for name, it in self._columns.items() if it.of_key}
 
     def _takes_null(self, name: str) -> bool:  # noqa: ARG002
         return True

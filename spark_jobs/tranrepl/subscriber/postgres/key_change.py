@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from psycopg import errors, sql
 
@@ -18,8 +18,17 @@ SELECT c.conname, ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINA
 """
 
 
+def replaced_key(table: sql.Composable, constraint: str | None, columns: Sequence[str]) -> sql.Composed:
+    """Return the statement that gives a table another primary key than that of this constraint, where it has one."""
+    dropped = sql.SQL("" if constraint is None else "DROP CONSTRAINT {}, ")
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    return sql.SQL("ALTER TABLE {} {}ADD PRIMARY KEY ({})").format(
+        table, dropped.format(*([] if constraint is None else [sql.Identifier(constraint)])), names
+    )
+
+
 def change_key(session: Session, where: str, step: SchemaStep, *, rows_are_copied: bool) -> Iterator[str]:
-    """Give the destination the new primary key, where it had the old one; yield what was done.
+    """Give the destination the new primary key, where it had the old one or has just lost it; yield what was done.
 
     Rows that do not fit the new key are deleted with all others where they are copied anew. Raises ConfigurationError
     where they are not.
@@ -29,11 +38,9 @@ def change_key(session: Session, where: str, step: SchemaStep, *, rows_are_copie
         return
     table = qualified(step.new.destination)
     found = session.execute(_KEY, [table.as_string(session)]).fetchone()
-    if found is None or found[1] != change.before:
+    if (None if found is None else found[1]) != (None if change.lost else change.before):
         return
-    statement = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}, ADD PRIMARY KEY ({})").format(
-        table, sql.Identifier(found[0]), sql.SQL(", ").join(map(sql.Identifier, change.now))
-    )
+    statement = replaced_key(table, None if found is None else found[0], change.now)
     try:
         with session.transaction():
             session.execute(statement)

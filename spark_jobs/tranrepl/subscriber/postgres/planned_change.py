@@ -13,6 +13,7 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.key_change import changed_key
 from tranrepl.subscriber.postgres.alter_statements import actions
 from tranrepl.subscriber.postgres.enum_labels import added_label, renamed_label
+from tranrepl.subscriber.postgres.key_change import replaced_key
 from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import create_partition, partition_destination
 
@@ -24,10 +25,8 @@ def planned_statements(change: SchemaChange, old: RegisteredArticle, new: Regist
         statements += _partition_statements(change, it, new)
     key = changed_key(change, old, new)
     if key is not None:
-        table, columns = qualified(new.destination), sql.SQL(", ").join(map(sql.Identifier, key.now))
-        constraint = sql.Identifier(f"{new.destination.table}_pkey")
-        replaced = sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}, ADD PRIMARY KEY ({})")
-        statements.append(replaced.format(table, constraint, columns))
+        constraint = None if key.lost else f"{new.destination.table}_pkey"
+        statements.append(replaced_key(qualified(new.destination), constraint, key.now))
     unknown = change.rows_unknown or why_rows_unknown(change, old)
     anew = [] if unknown is None else [f"-- rows are copied anew: {unknown}"]
     return [*(it.as_string(None) for it in statements), *anew]

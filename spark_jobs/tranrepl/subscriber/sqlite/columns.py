@@ -12,6 +12,7 @@ from functools import reduce
 import sqlalchemy as sa
 from sqlglot.dialects.sqlite import SQLite
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration
 from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted
@@ -44,6 +45,21 @@ class SqliteColumns(AlembicColumns):
             rebuild(self.session, self.place[1], retyped, key)
         else:
             self._edit(retyped)
+
+    def drop(self, name: str) -> None:
+        """Drop the column; one of the primary key, which no ALTER TABLE drops, with the key. Raises ConfigurationError
+        where a foreign key refers to that key."""
+        table = self.place[1]
+        if name.lower() not in (it.lower() for it in primary_key(self.session, table)):
+            super().drop(name)
+        elif is_referred_to(self.session, table):
+            raise ConfigurationError(
+                f"table {table}: column {name} is to be dropped, which is of its primary key, and foreign keys refer "
+                "to the table",
+                remedy="make the tables that refer to it anew without these foreign keys, then go on",
+            )
+        else:
+            rebuild(self.session, table, self._text(), (), dropped=name)
 
     def can_replace_key(self) -> bool:
         return not is_referred_to(self.session, self.place[1])

@@ -38,13 +38,14 @@ def primary_key(session: sa.Connection, name: str) -> list[str]:
     return list(session.scalars(_KEY, {"name": name}))
 
 
-def rebuild(session: sa.Connection, name: str, statement: str, key: Sequence[str]) -> None:
+def rebuild(session: sa.Connection, name: str, statement: str, key: Sequence[str], dropped: str | None = None) -> None:
     """Rebuild the table as this CREATE TABLE has its columns, with this primary key and with its rows, indexes and
-    triggers, in the open transaction. Foreign keys that refer to it stay."""
-    body = with_primary_key(statement, [_quoted(it) for it in key], SQLite.Tokenizer)
+    triggers, and without a column that is `dropped`, in the open transaction. Foreign keys that refer to it stay."""
+    body = with_primary_key(statement, [_quoted(it) for it in key], SQLite.Tokenizer, dropped)
     before = table_body(table_text(session, name), SQLite.Tokenizer)
     dependents = session.scalars(_DEPENDENTS, {"name": name}).all()
-    columns = ", ".join(_quoted(it) for it in session.scalars(_COLUMNS, {"name": name}))
+    kept = [it for it in session.scalars(_COLUMNS, {"name": name}) if dropped is None or it.lower() != dropped.lower()]
+    columns = ", ".join(map(_quoted, kept))
     texts = {it.name: it.sql for it in session.execute(_REFERRING, {"name": name})}
     table, new, old = _quoted(name), _quoted(f"{_PREFIX}{name}"), _quoted(f"{_OLD_PREFIX}{name}")
     # Views that name the table are looked at when they are read, and not where it is renamed.
