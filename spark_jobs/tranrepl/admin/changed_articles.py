@@ -8,18 +8,20 @@ them. One that has not, or gets a snapshot of the article, passes here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tranrepl.admin.recorded_definitions import record_definitions
+from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.changed_definitions import ChangedDefinition, StoredDefinitions, store_definitions
 from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorDetails
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SETUP_TAG
 from tranrepl.settings.publication import Subscription
+from tranrepl.snapshot.definitions import bring_to_definitions, tables_behind
 from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.topology import Topology
 
@@ -76,7 +78,7 @@ class ChangedArticles:
         if not self.changed:
             return None
         by_source = {it.source: it for it in wanted}
-        changed = [ChangedDefinition(it.old, by_source[it.new.source]) for it in self.changed]
+        changed = [replace(it, new=by_source[it.new.source]) for it in self.changed]
         return store_definitions(self.database, self.record.publication, changed, self._why_needed)
 
     def pass_at(self, subscriber: Subscriber, subscription: Subscription, stored: StoredDefinitions) -> Iterator[str]:
@@ -85,21 +87,31 @@ class ChangedArticles:
         behind = {it.old.source for it in self._behind(subscription, stored.changed, stored.xact_seqno)}
         standing = self._standing(subscriber)
         nothing_known = not subscriber.definitions()
+        new = subscription.name in self.new_subscriptions
+        followed = [] if new else [it for it in stored.changed if it.alters_tables]
         now = [
             it
             for it in stored.changed
-            if it.old.source not in behind and standing.get(it.old.source, it.old.article_id) == it.old.article_id
+            if it.old.source not in behind
+            and it not in followed
+            and standing.get(it.old.source, it.old.article_id) == it.old.article_id
         ]
         yield from subscriber.set_up_procedures([it.new for it in now])
         subscriber.record_definitions([it.new for it in now])
         if nothing_known:
             # Else the next record would be of the new ones.
-            subscriber.record_definitions([it.old for it in stored.changed if it.old.source in behind])
+            later = [it for it in stored.changed if it.old.source in behind or it in followed]
+            subscriber.record_definitions([it.old for it in later])
         for it in stored.changed:
             if it.old.source in behind:
                 yield (
                     f"article {it.old.source} of subscription {subscription.name}: its new definition holds there when "
                     "what was stored before is delivered"
+                )
+            elif it in followed:
+                yield (
+                    f"article {it.old.source} of subscription {subscription.name}: its table is altered as the "
+                    "Publisher's was, by the next snapshot or delivery"
                 )
 
     def _standing(self, subscriber: Subscriber) -> dict[TableName, int]:
@@ -142,16 +154,39 @@ class ChangedArticles:
         by_id = self.database.articles.by_id(self.record)
         standing = set(subscriber.definitions().values())
         passed: dict[int, RegisteredArticle] = {}
+        altered: dict[int, RegisteredArticle] = {}
         for stored in self.database.schema_changes.after(self.record, FIRST_XACT_SEQNO):
             change = stored.change
             if change.tag != SETUP_TAG or change.new_article_id is None or change.article_id not in standing:
                 continue
-            if stored.xact_seqno <= max(watermark, _began(states, change.source)):
-                standing.add(change.new_article_id)
-                new = by_id[change.new_article_id]
+            if stored.xact_seqno > max(watermark, _began(states, change.source)):
+                continue
+            alters = change.changes_destination or change.rows_unknown is not None
+            if alters and (found.status is not SubscriptionStatus.ACTIVE or _waits(states, change.source)):
+                # The snapshot alters the table.
+                continue
+            standing.add(change.new_article_id)
+            new = by_id[change.new_article_id]
+            if alters or new.source_object_id in altered:
+                passed.pop(new.source_object_id, None)
+                altered[new.source_object_id] = new
+            else:
                 passed[new.source_object_id] = new
         yield from subscriber.set_up_procedures(list(passed.values()))
         subscriber.record_definitions(list(passed.values()))
+        yield from self._alter(subscription, list(altered.values()))
+
+    def _alter(self, subscription: Subscription, articles: Sequence[RegisteredArticle]) -> Iterator[str]:
+        """Alter tables whose rows stay, to these definitions; yield what was done."""
+        if not articles:
+            return
+        try:
+            with open_distribution(self.topology, subscription.name) as opened:
+                position, behind = opened.subscriber.position(), tables_behind(opened, articles)
+                yield from bring_to_definitions(opened, behind, position, rows_are_copied=False)
+        except ConfigurationError as error:
+            error.add(ErrorDetails(remedy=f"{error.report.remedy}; then `tranrepl setup FILE`"))
+            raise
 
     def _why_needed(self) -> str | None:
         for subscription in self.topology.publication.subscriptions:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache, partial
 
+from tranrepl.admin.altered_tables import unknown_rows
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.recorded_definitions import waiting_warnings
@@ -15,7 +16,7 @@ from tranrepl.admin.sequence_check import sequence_warnings
 from tranrepl.admin.unread_alterations import unread_alterations, unread_warnings
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
-from tranrepl.distributor.stale_articles import waits_for_snapshot, why_unknown
+from tranrepl.distributor.stale_articles import waits_for_snapshot
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import (
     ConfigurationError,
@@ -388,9 +389,8 @@ def _waiting(
     unknown = {
         article.source
         for article, table in checked.tables
-        if article.source in known
-        and article.source not in checked.unread
-        and why_unknown(registered_article(article, table, known[article.source]), known[article.source]) is not None
+        if article.source not in checked.unread
+        and unknown_rows(publication, known.get(article.source), registered_article(article, table)) is not None
         and waits_for_snapshot(publication, article.source, subscription)
     }
     return frozenset(it for it in everything if it not in known or str(it) in waiting or it in unknown)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+from tranrepl.admin.altered_tables import unknown_rows, with_alterations, without_rows
 from tranrepl.admin.changed_articles import changed_articles, changed_definitions, pass_to_definitions
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
@@ -15,7 +16,7 @@ from tranrepl.admin.recorded_definitions import standing_articles
 from tranrepl.admin.unread_alterations import refuse_unread_alterations, unread_alterations
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
-from tranrepl.distributor.stale_articles import reinitialize_or_stop, waits_for_snapshot, why_unknown
+from tranrepl.distributor.stale_articles import reinitialize_or_stop, waits_for_snapshot
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
@@ -62,8 +63,11 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
                 publisher.require_kept()
             dropped = _dropped(topology, database, record)
             refuse_old_commands(topology, database, record, articles)
-            changed = changed_articles(topology, database, record, changed_definitions(known, articles))
-            unknown = {it.source: why for it in articles if (why := _why_unknown(it, known)) is not None}
+            unknown = _unknown(publication, known, articles)
+            redefined = changed_definitions(known, articles)
+            waiting = without_rows(database, record, known)
+            redefined = with_alterations(publication, redefined, unknown, waiting, publisher.schema_changes)
+            changed = changed_articles(topology, database, record, redefined)
             changed.refuse_renamed_columns(_loaded_anew(publication, unknown))
             for subscription in publication.subscriptions:
                 _set_up_subscriber(topology, database, record, subscription, tables, changed.without(articles), say)
@@ -132,8 +136,12 @@ def _set_up_schema_changes(publication: Publication, publisher: Publisher) -> li
     return publisher.schema_changes.remove_unneeded()
 
 
-def _why_unknown(article: RegisteredArticle, known: Mapping[TableName, RegisteredArticle]) -> UnknownRows | None:
-    return why_unknown(article, known[article.source]) if article.source in known else None
+def _unknown(
+    publication: Publication, known: Mapping[TableName, RegisteredArticle], articles: Sequence[RegisteredArticle]
+) -> dict[TableName, UnknownRows]:
+    """Return why it is open which rows the Subscribers have of the articles, for those of which it is."""
+    found = {it.source: unknown_rows(publication, known.get(it.source), it) for it in articles}
+    return {source: why for source, why in found.items() if why is not None}
 
 
 def _loaded_anew(publication: Publication, unknown: Iterable[TableName]) -> Mapping[str, frozenset[TableName]]:

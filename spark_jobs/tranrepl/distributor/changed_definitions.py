@@ -1,13 +1,14 @@
 """Definitions of articles that setup changes, stored as a schema change behind all commands of the old ones.
 
 It stands behind the last transaction that is stored, in a place of its own, and each subscription passes it when its
-turn comes: then its procedures become those of the new definition. The tables stay as they are.
+turn comes: then its procedures become those of the new definition. The tables stay as they are, but for what the
+Publisher's became in a way that the log does not bring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
 from tranrepl.model.position import FIRST_POSITION, is_within_commit, next_place
-from tranrepl.model.schema_change import SETUP_TAG, SchemaChange
+from tranrepl.model.schema_change import SETUP_TAG, ColumnAction, ColumnChange, SchemaChange
 
 _TRIES = 20
 
@@ -31,6 +32,20 @@ class ChangedDefinition:
 
     old: RegisteredArticle
     new: RegisteredArticle
+    columns: tuple[ColumnChange, ...] = ()
+    """What is done to the Subscribers' tables."""
+    rows_unknown: str | None = None
+    """Why the log does not say which rows the altered table has; None where it does, or the tables stay as they are."""
+
+    @property
+    def alters_tables(self) -> bool:
+        return bool(self.columns) or self.rows_unknown is not None
+
+    @property
+    def dropped_key(self) -> tuple[ColumnChange, ...]:
+        """Columns that go from the Subscribers' tables, once their key is another one."""
+        key = {self.old.columns[at].name for at in self.old.key_positions}
+        return tuple(it for it in self.columns if it.action is ColumnAction.DROP and it.column in key)
 
     def in_words(self) -> str:
         """Return what is changed, by the names that the file has for it."""
@@ -40,6 +55,15 @@ class ChangedDefinition:
         for name in ("destination", "filter", "ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate"):
             yield name, getattr(self.old, name), getattr(self.new, name)
         yield "columns", [it.name for it in self.old.columns], [it.name for it in self.new.columns]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A definition that follows another one, and the change between them."""
+
+    old: RegisteredArticle
+    new: RegisteredArticle
+    change: SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +86,17 @@ def store_definitions(
     `why_needed` says who has commands of the old definitions still to receive: None where nobody has, and what could
     not be stored is not needed. Raises ConfigurationError where it is.
     """
-    numbers = database.articles.reserve_ids(len(changed))
-    changed = [
-        ChangedDefinition(it.old, it.new.model_copy(update={"article_id": number}))
-        for it, number in zip(changed, numbers, strict=True)
-    ]
+    numbers = iter(database.articles.reserve_ids(len(changed) + sum(bool(it.dropped_key) for it in changed)))
+    ways = [_way(it, numbers) for it in changed]
+    changed = [replace(it, new=way[-1].new) for it, way in zip(changed, ways, strict=True)]
+    steps = [step for way in ways for step in way]
     for _ in range(_TRIES):
         record = database.publications.get(publication)
         last, before = record.registered_xact_seqno, record.redefined_xact_seqno
         seqno = next_place(max(last or FIRST_XACT_SEQNO, before or FIRST_XACT_SEQNO))
         try:
-            batch, changes = _stored(record, last, seqno, changed, why_needed)
-            database.batches.redefine(record, seqno, {it.old.article_id: it.new for it in changed}, batch, changes)
+            batch, changes = _stored(record, last, seqno, steps, why_needed)
+            database.batches.redefine(record, seqno, {it.old.article_id: it.new for it in steps}, batch, changes)
         except FencedError:
             # A log reader was faster.
             continue
@@ -89,19 +112,25 @@ def _stored(
     record: PublicationRecord,
     last: bytes | None,
     seqno: bytes,
-    changed: Sequence[ChangedDefinition],
+    steps: Sequence[_Step],
     why_needed: Callable[[], str | None],
 ) -> tuple[Batch | None, list[StoredSchemaChange]]:
     """Write the changes into the store; return what is to be registered. Where nothing was stored before, nothing is
-    written."""
-    if last is None:
+    written, but for what alters the Subscribers' tables."""
+    alters = any(it.change.changes_destination or it.change.rows_unknown is not None for it in steps)
+    if last is None and not alters:
         return None, []
-    changes = [StoredSchemaChange(seqno, number, _change(it)) for number, it in enumerate(changed, start=1)]
+    changes = [StoredSchemaChange(seqno, number, it.change) for number, it in enumerate(steps, start=1)]
     time, folder = record.registered_commit_time or datetime.now(UTC), new_folder()
     try:
         _require_room(record, last, seqno)
         write_folder(folder_path(record, folder), pa.Table.from_pylist([_row(it, time) for it in changes], ROW_LAYOUT))
     except ConfigurationError as problem:
+        if alters:
+            raise ConfigurationError(
+                f"{problem.message}: a change of the Subscribers' tables has no place there",
+                remedy="`tranrepl trace FILE` stores one that changes no rows; then `tranrepl setup FILE`",
+            ) from problem
         needed = why_needed()
         if needed is None:
             return None, []
@@ -112,8 +141,9 @@ def _stored(
     return Batch(folder, seqno, seqno, time, time, 1, len(changes), 0), changes
 
 
-def _require_room(record: PublicationRecord, last: bytes, seqno: bytes) -> None:
-    if not is_within_commit(seqno, last) or seqno >= (record.registered_to or FIRST_POSITION).value:
+def _require_room(record: PublicationRecord, last: bytes | None, seqno: bytes) -> None:
+    taken = last is not None and not is_within_commit(seqno, last)
+    if taken or seqno >= (record.registered_to or FIRST_POSITION).value:
         raise ConfigurationError("definitions were changed several times since the last transaction was stored")
 
 
@@ -128,11 +158,28 @@ def _row(stored: StoredSchemaChange, time: datetime) -> dict[str, object]:
     }
 
 
-def _change(changed: ChangedDefinition) -> SchemaChange:
-    return SchemaChange(
+def _way(changed: ChangedDefinition, numbers: Iterator[int]) -> list[_Step]:
+    """Return the steps to the new definition. Columns of the old key that are gone are dropped by a step of their own,
+    behind the one that replaces the key: no database drops a column of a key, or each leaves another key."""
+    dropped = changed.dropped_key
+    first = changed.new.model_copy(update={"article_id": next(numbers)})
+    change = SchemaChange(
         source=changed.old.source,
         article_id=changed.old.article_id,
-        new_article_id=changed.new.article_id,
+        new_article_id=first.article_id,
         tag=SETUP_TAG,
+        columns=tuple(it for it in changed.columns if it not in dropped),
+        rows_unknown=changed.rows_unknown,
         notes=(f"setup changed its definition ({changed.in_words()}), which holds from here on",),
     )
+    if not dropped:
+        return [_Step(changed.old, first, change)]
+    last = changed.new.model_copy(update={"article_id": next(numbers)})
+    drop = SchemaChange(
+        source=last.source,
+        article_id=first.article_id,
+        new_article_id=last.article_id,
+        tag=SETUP_TAG,
+        columns=dropped,
+    )
+    return [_Step(changed.old, first, change), _Step(first, last, drop)]

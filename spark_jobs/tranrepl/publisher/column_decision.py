@@ -10,7 +10,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
 from tranrepl.model.table_definition import FIRST_OWN_TYPE, DefinedColumn, Generation, TableDefinition
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
-from tranrepl.publisher.schema_names import SchemaNames
+from tranrepl.publisher.schema_names import CollationNames
 
 _SEQUENCE = "nextval("
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
@@ -25,7 +25,7 @@ class ColumnDecisions:
     before: TableDefinition
     now: TableDefinition
     announced: TableAnnouncement
-    names: SchemaNames
+    names: CollationNames
 
     @cached_property
     def gains_columns(self) -> bool:

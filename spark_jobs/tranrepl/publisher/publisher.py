@@ -22,6 +22,7 @@ from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredL
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_stream import LogStream
 from tranrepl.publisher.positions import Positions
+from tranrepl.publisher.schema_names import CollationNames
 from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.publisher.snapshot import Snapshot
 from tranrepl.settings.publication import Article
@@ -100,7 +101,7 @@ class Removal:
         return tuple(step.what for step in self.steps)
 
 
-class SchemaChanges(Protocol):
+class SchemaChanges(CollationNames, Protocol):
     """What makes a Publisher's log announce schema changes. All publications of a database share it."""
 
     def set_up(self) -> list[str]:

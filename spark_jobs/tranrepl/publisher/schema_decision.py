@@ -105,7 +105,7 @@ def _refuse_dropped_key(article: RegisteredArticle, now: TableDefinition, announ
             article,
             announced.tag,
             f"column {', '.join(dropped)} of its primary key was dropped",
-            "give the table a primary key, and make the Subscriber's table fit",
+            "give the table another primary key, where it has none yet",
         )
     published = {it.ordinal for it in article.columns}
     gains = article.file_names is not None and article.file_names.columns is None

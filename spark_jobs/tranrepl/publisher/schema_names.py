@@ -9,12 +9,16 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 
 
-class SchemaNames(Protocol):
-    """Names in a definition, in the Publisher's SQL."""
+class CollationNames(Protocol):
+    """Names of collations, in the Publisher's SQL."""
 
     def collation(self, oid: int) -> str | None:
         """Return a collation's name in SQL; None where it is gone."""
         ...
+
+
+class SchemaNames(CollationNames, Protocol):
+    """Names in a definition, in the Publisher's SQL."""
 
     def filter_columns(self, text: str, table: str) -> tuple[str, ...]:
         """Return the columns that a row filter reads."""

@@ -183,10 +183,14 @@ def _behind(
 
 
 def bring_to_definitions(
-    opened: OpenDistribution, behind: Sequence[TableBehind], position: SubscriptionPosition
+    opened: OpenDistribution,
+    behind: Sequence[TableBehind],
+    position: SubscriptionPosition,
+    *,
+    rows_are_copied: bool = True,
 ) -> list[str]:
     """Alter tables that stand at earlier definitions, by the schema changes that lead to those in force; return what
-    was done. Nothing of these articles is delivered by then.
+    was done. Nothing of these articles is delivered by then; their rows are copied afterwards, or stay.
 
     Raises FencedError where the subscription is not at `position` any more.
     """
@@ -195,7 +199,8 @@ def bring_to_definitions(
     by_id = opened.database.articles.by_id(opened.record)
     done: list[str] = []
     dialect = dialect_of(opened.connection)
-    with dialect.applier(opened.connection, opened.key, by_id, ApplierOptions(rows_are_copied=True)) as applier:
+    options = ApplierOptions(rows_are_copied=rows_are_copied)
+    with dialect.applier(opened.connection, opened.key, by_id, options) as applier:
         for it in behind:
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.
             # Streams that have gone on from there are of no account: the snapshot is of what they have applied, too.

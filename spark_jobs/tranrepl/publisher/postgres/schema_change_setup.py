@@ -16,6 +16,7 @@ from tranrepl.publisher.postgres.schema_change_functions import (
     FUNCTIONS,
     SCHEMA,
 )
+from tranrepl.publisher.postgres.schema_messages import read_collation
 
 _VERSION = 11
 _COMMENT = "tranrepl schema changes, version "
@@ -174,6 +175,11 @@ class SchemaChangeSetup:
             if any(it.enabled != _ENABLED_ALWAYS for it in triggers.values()):
                 return "an event trigger that announces them is disabled"
             return self._switched_off()
+
+    def collation(self, oid: int) -> str | None:
+        """Return a collation's name in SQL; None where it is gone."""
+        with translated_errors(self._where):
+            return read_collation(self._session, oid)
 
     def remove_unneeded(self) -> list[str]:
         """Remove it where no other publication of the database may need it and our role may; return what was done."""
