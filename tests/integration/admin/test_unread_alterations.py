@@ -9,6 +9,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.site import Site
 from support.spark_here import SparkHere
+from support.whole_run import good_run, whole_run
 from tranrepl.admin.check import check
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import CallSyntax, Method, Propagation
@@ -22,7 +23,7 @@ _ROWS = "SELECT * FROM item ORDER BY id"
 
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    article = {"source": "public.item", "replica_identity": "full"}
+    article = {"source": "public.item", "replica_identity": "full", "pre_creation_cmd": "delete"}
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
     site = Site(databases(), tmp_path / "store", [article], SparkHere(), [subscription], replicate_ddl=True)
     site.at_publisher(
@@ -73,6 +74,19 @@ def test_what_the_log_never_announces_is_taken_over_once_it_is_read(site: Site) 
     site.at_publisher("UPDATE item SET c = NULL")
     site.run().raise_error()
     assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+def test_a_rewrite_that_the_log_never_announces_comes_to_the_subscribers_by_setup(site: Site) -> None:
+    site.at_publisher("SET event_triggers = off; ALTER TABLE item ALTER a TYPE bigint USING a * 10000000000")
+    whole_run(site)
+    error = whole_run(site)["reporting snapshot"].error
+    assert error is not None
+    assert "`tranrepl setup FILE`" in (error.remedy or "")
+    site.set_up()
+    good_run(site)
+    assert site.at_subscriber(_COLUMNS) == site.at_publisher(_COLUMNS)
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+    assert site.set_up() == []
 
 
 def test_a_file_that_was_edited_meanwhile_is_put_back_first(site: Site) -> None:
