@@ -1,4 +1,4 @@
-"""Labels of enumerated types that were added or renamed."""
+"""Enumerated types that were renamed, and labels of theirs that were added or renamed."""
 
 from __future__ import annotations
 
@@ -9,24 +9,32 @@ from tranrepl.model.schema_change import LabelAction, LabelChange
 from tranrepl.model.table_definition import DefinedColumn, DefinedType, RenamedLabel, TableDefinition, labels_follow
 from tranrepl.publisher.schema_stop import schema_stop
 
+_RENAMING_TAGS = frozenset({"ALTER TYPE", "ALTER SCHEMA"})
+
 
 def label_changes(
     article: RegisteredArticle, before: TableDefinition, now: TableDefinition, tag: str
 ) -> Iterator[LabelChange]:
-    """Yield what was done to the labels of the types of published columns, each type's once. Raises SchemaStop where
-    the one does not follow from the other."""
-    known: dict[int, tuple[str, ...]] = {}
+    """Yield what was done to the enumerated types of published columns and to their labels, each type's once. Raises
+    SchemaStop where the one does not follow from the other."""
+    known: dict[int, DefinedType] = {}
     found: dict[int, DefinedType] = {}
     for it in article.columns:
         old, new = before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)
         if old is not None and new is not None and old.type_oid == new.type_oid:
-            known |= {number: type_.labels or () for number, type_ in _enumerated(old).items()}
+            known |= _enumerated(old)
             found |= _enumerated(new)
     for number, type_ in found.items():
-        labels = type_.labels or ()
-        if number not in known or known[number] == labels:
+        if number not in known:
             continue
-        changes = list(_changes(type_.name, known[number], labels))
+        before_it = known[number]
+        # A transaction that alters something else may not see yet what the type is called.
+        if before_it.name != type_.name and tag in _RENAMING_TAGS:
+            yield LabelChange(action=LabelAction.RENAME_TYPE, type_name=before_it.name, new_type_name=type_.name)
+        labels = type_.labels or ()
+        if before_it.labels == labels:
+            continue
+        changes = list(_changes(type_.name, before_it.labels or (), labels))
         if not changes:
             raise schema_stop(
                 article,

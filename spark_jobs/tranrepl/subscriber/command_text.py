@@ -14,7 +14,14 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
-from tranrepl.model.schema_change import SETUP_TAG, ColumnChange, LabelChange, PartitionChange, SchemaChange
+from tranrepl.model.schema_change import (
+    SETUP_TAG,
+    ColumnChange,
+    LabelAction,
+    LabelChange,
+    PartitionChange,
+    SchemaChange,
+)
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.subscriber.capabilities import NameLimit
@@ -96,6 +103,8 @@ def _partition_change_text(change: PartitionChange) -> str:
 
 
 def _label_change_text(change: LabelChange) -> str:
+    if change.action is LabelAction.RENAME_TYPE:
+        return f"{change.type_name}: RENAME TYPE TO {change.new_type_name}"
     action = f"{change.action.value.upper()} VALUE {change.label}"
     return f"{change.type_name}: {action}" + (f" TO {change.new_label}" if change.new_label is not None else "")
 

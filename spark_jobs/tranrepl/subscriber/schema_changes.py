@@ -195,7 +195,7 @@ def _in_words(part: ColumnChange) -> str:
 def change_text(change: SchemaChange) -> str:
     """Return a schema change on one line, for people to read."""
     parts = [_in_words(it) for it in change.columns]
-    parts += [f"{it.action} label {it.label} of type {it.type_name}" for it in change.labels]
+    parts += [it.in_words() for it in change.labels]
     parts += map(partition_text, change.partitions)
     if change.new_article_id is None:
         parts.append("the article ends")

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
 from tranrepl.distributor.monitoring.watermarks import known_watermarks
 from tranrepl.distributor.tables import msschema_changes
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, SchemaChange
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,7 @@ def _in_words(change: SchemaChange) -> Iterator[str]:
     for column in change.columns:
         yield _column_in_words(column)
     for label in change.labels:
-        new = f" to {label.new_label}" if label.action is LabelAction.RENAME else ""
-        yield f"{label.action} label {label.label}{new} of type {label.type_name}"
+        yield label.in_words()
     for partition in change.partitions:
         new = "" if partition.new_name is None else f" to {partition.new_name}"
         yield f"{partition.action} partition {partition.table}{new}"

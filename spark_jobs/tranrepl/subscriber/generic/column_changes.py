@@ -78,7 +78,8 @@ def reload_reason(change: SchemaChange, old: RegisteredArticle) -> str | None:
         elif it.action is ColumnAction.RETYPE and known is not None and not _same_text(known.type_name, it.type_name):
             return f"column {it.column} changed from {known.type_name} to {it.type_name}, which is written otherwise"
     for label in change.labels:
-        inside = [it.name for it in old.columns if _has_type_inside(old, it, label.type_name)]
+        names = change.type_names(label)
+        inside = [it.name for it in old.columns if any(_has_type_inside(old, it, name) for name in names)]
         if label.action is LabelAction.RENAME and inside:
             return (
                 f"label {label.label} of type {label.type_name} was renamed, which values of column {inside[0]} contain"
@@ -131,7 +132,7 @@ def column_plan(
         RowUpdate(column.name, label.new_label, label.label)
         for label in renamed
         for column in new.columns
-        if column.type_name == label.type_name
+        if column.type_name in change.type_names(label)
     ]
     return ColumnPlan(tuple(making.steps), (*making.updates, *relabelled), tuple(making.notes), making.at)
 

@@ -12,7 +12,7 @@ from tranrepl.model.schema_change import LabelAction, LabelChange, PartitionActi
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.key_change import changed_key
 from tranrepl.subscriber.postgres.alter_statements import actions
-from tranrepl.subscriber.postgres.enum_labels import added_label, renamed_label
+from tranrepl.subscriber.postgres.enum_labels import added_label, renamed_label, renamed_type, type_name_of
 from tranrepl.subscriber.postgres.key_change import replaced_key
 from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import create_partition, partition_destination
@@ -20,7 +20,8 @@ from tranrepl.subscriber.postgres.partition_setup import create_partition, parti
 
 def planned_statements(change: SchemaChange, old: RegisteredArticle, new: RegisteredArticle) -> list[str]:
     """Return the statements in order; that rows are copied anew is a comment."""
-    statements = [*map(_label_statement, change.labels), *_column_statements(change, old)]
+    labels = [statement for it in change.labels for statement in _label_statements(it)]
+    statements = [*labels, *_column_statements(change, old)]
     for it in change.partitions:
         statements += _partition_statements(change, it, new)
     key = changed_key(change, old, new)
@@ -32,8 +33,14 @@ def planned_statements(change: SchemaChange, old: RegisteredArticle, new: Regist
     return [*(it.as_string(None) for it in statements), *anew]
 
 
-def _label_statement(change: LabelChange) -> sql.Composed:
-    return added_label(change, known=True) if change.action is LabelAction.ADD else renamed_label(change)
+def _label_statements(change: LabelChange) -> Iterator[sql.Composed]:
+    match change.action:
+        case LabelAction.ADD:
+            yield added_label(change, type_name_of(change), known=True)
+        case LabelAction.RENAME:
+            yield renamed_label(change, type_name_of(change))
+        case LabelAction.RENAME_TYPE:
+            yield from renamed_type(change)
 
 
 def _column_statements(change: SchemaChange, old: RegisteredArticle) -> Iterator[sql.Composed]:

@@ -22,7 +22,14 @@ from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.postgres.altered_table import PostgresTable
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets
-from tranrepl.subscriber.postgres.enum_labels import add_labels, alters_a_type, rename_labels, without_made
+from tranrepl.subscriber.postgres.enum_labels import (
+    Numbers,
+    add_labels,
+    alters_a_type,
+    rename_labels,
+    type_numbers,
+    without_made,
+)
 from tranrepl.subscriber.postgres.key_change import change_key
 from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
@@ -115,18 +122,20 @@ class SchemaChangeApply:
         others = [self._articles[it] for it in recorded.values() if it in self._articles and it not in mine]
         change = without_made(step.change, step.new, others)
         with translated_errors(self._where):
-            if alters_a_type(self._session, change):
-                self._said += [f"{self._where}: {it}" for it in add_labels(self._session, change)]
+            numbers = type_numbers(self._session, step.old, step.new, change)
+            if alters_a_type(self._session, change, numbers):
+                self._said += [f"{self._where}: {it}" for it in add_labels(self._session, change, numbers)]
             else:
-                self._add_labels_before(change)
+                self._add_labels_before(change, numbers)
         with translated_errors(self._where):
-            self._said += [f"{self._where}: {it}" for it in rename_labels(self._session, change)]
+            renamed = rename_labels(self._session, self._where, change, numbers)
+            self._said += [f"{self._where}: {it}" for it in renamed]
 
-    def _add_labels_before(self, change: SchemaChange) -> None:
+    def _add_labels_before(self, change: SchemaChange, numbers: Numbers) -> None:
         """Add labels in a commit of their own: none can be used in the transaction that adds it."""
         with self._connect() as other:
             other.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{int(_LOCK_SECONDS * 1000)}ms"])
-            self._said += [f"{self._where}: {it}" for it in add_labels(other, change)]
+            self._said += [f"{self._where}: {it}" for it in add_labels(other, change, numbers)]
 
     def _settle_constraints(self, step: SchemaStep) -> None:
         """Let deferred constraints be checked now: a table with checks pending cannot be altered."""
