@@ -31,6 +31,7 @@ from tranrepl.subscriber.postgres.enum_labels import (
     without_made,
 )
 from tranrepl.subscriber.postgres.key_change import change_key
+from tranrepl.subscriber.postgres.missing_types import require_types
 from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
@@ -102,6 +103,8 @@ class SchemaChangeApply:
     def _alter_table(self, step: SchemaStep) -> None:
         self._settle_constraints(step)
         with translated_errors(self._where):
+            if step.new is not None:
+                require_types(self._session, self._where, step.change, step.new)
             before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
         self._lock(step)
         keeps_rows = step.change.rows_unknown is None

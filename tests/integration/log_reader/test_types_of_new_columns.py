@@ -1,0 +1,49 @@
+"""Columns that are added with a type that the PostgreSQL Subscriber does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.equality import differing_rows
+from support.site import Site
+from support.spark_here import SparkHere
+from support.whole_run import good_run, whole_run
+
+
+@pytest.mark.parametrize(
+    ("types", "name", "value", "printed"),
+    [
+        (["CREATE SCHEMA s", "CREATE TYPE s.\"a mood\" AS ENUM ('q', 'it''s')"], 's."a mood"', "q", True),
+        (["CREATE TYPE mood AS ENUM ('q')"], "mood[]", "{q}", True),
+        (["CREATE TYPE pair AS (n int, v text)"], "pair", "(1,x)", False),
+        (["CREATE DOMAIN positive AS int CHECK (VALUE > 0)"], "positive", "3", False),
+    ],
+    ids=["enum", "array", "composite", "domain"],
+)
+def test_a_missing_type_is_named_with_what_to_run(
+    databases: DatabasesFactory, tmp_path: Path, types: Sequence[str], name: str, value: str, *, printed: bool
+) -> None:
+    article = {"source": "public.item", "pre_creation_cmd": "delete"}
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    site = Site(databases(), tmp_path / "store", [article], SparkHere(), [subscription], replicate_ddl=True)
+    site.at_publisher("CREATE TABLE item (id int PRIMARY KEY)", "INSERT INTO item VALUES (1)")
+    site.set_up()
+    good_run(site)
+    site.at_publisher(*types, f"ALTER TABLE item ADD COLUMN c {name} DEFAULT '{value}'", "INSERT INTO item VALUES (2)")
+    results = whole_run(site)
+    error = next(it.error for it in results.values() if it.error is not None)
+    remedy = error.remedy or ""
+    assert "there is no type" in error.message
+    assert "`tranrepl run FILE`" in remedy
+    if printed:
+        statements = remedy.removeprefix("run at the Subscriber: ").split("; then `tranrepl run FILE`")[0]
+        site.at_subscriber(*statements.split("; "))
+    else:
+        assert "at the Subscriber as it is at the Publisher" in remedy
+        site.at_subscriber(*types)
+    good_run(site)
+    assert differing_rows(site) == {}
