@@ -17,6 +17,10 @@ _NOT_IN_A_TRANSACTION = "PostgreSQL runs it outside of transactions only"
 _OF_THE_SESSION = (
     "it changes the session, in which rows are applied too: name schemas in full, and give a function its own SET"
 )
+_OF_PSQL = (
+    "a statement begins with a backslash: psql's own commands are not SQL, and a Subscriber's server does not know "
+    "them; write SQL in their place"
+)
 _OF_A_CLIENT = "it needs a client that sends or receives rows"
 _REFUSED = {
     ("BEGIN",): _OF_A_TRANSACTION,
@@ -54,6 +58,8 @@ def refusal(script: str) -> str | None:
     if not statements:
         return "it holds no statement"
     for words in statements:
+        if words[0] == "\\":
+            return _OF_PSQL
         if (why := _why_not(words)) is not None:
             return f"statement {' '.join(words[:4])} …: {why}"
     return None

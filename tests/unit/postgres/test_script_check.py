@@ -19,6 +19,7 @@ _OUTSIDE = "outside of transactions only"
         "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END; SELECT 1",
         'SELECT 1 AS "commit"; SAVEPOINT a; ROLLBACK TO SAVEPOINT a; SET CONSTRAINTS ALL IMMEDIATE',
         "CREATE INDEX i ON t (concurrently_)",
+        "SELECT '\n\\d t', E'\n\\d', $$;\n\\d$$, $a$;\\d$a$; -- ;\\d\n/* ;\n\\d */ SELECT 1 AS \"\\d\"",
     ],
 )
 def test_a_script_of_statements_for_any_transaction_may_run(script: str) -> None:
@@ -40,6 +41,8 @@ def test_a_script_of_statements_for_any_transaction_may_run(script: str) -> None
         ("VACUUM t", _OUTSIDE),
         ("SET search_path = a", "it changes the session"),
         ("COPY t FROM STDIN", "a client"),
+        ("\\d t", "psql's own commands are not SQL"),
+        ("SELECT 1;\n  \\connect other\nSELECT 2", "psql's own commands are not SQL"),
         ("-- nothing\n;", "it holds no statement"),
         ("SELECT 'open", "it cannot be read as SQL"),
     ],
