@@ -44,7 +44,7 @@ def idle_result(request: SnapshotRequest, topology: Topology) -> JobResult | Non
 def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
     """Take the snapshot, with a row of the history that says how far it is and how it ended."""
     clock, opened = time.perf_counter(), plan.opened
-    row = opened.database.history.begin_run(opened.record, opened.subscription)
+    row = opened.database.history.begin_run(opened.record, opened.subscription, snapshot=True)
     with _ending(plan, row, clock), opened.database.delivery_states.taking_snapshot(opened.subscription):
         taken = initialize(plan, runner, _History(opened.database, row, clock))
         result = _timed(taken.noticing(_follow_sequences(plan)), clock)

@@ -15,6 +15,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.admin.setup import set_up
+from tranrepl.admin.status import status
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.failpoint import Failpoint
 
@@ -75,6 +76,9 @@ def test_what_was_read_before_is_delivered_as_the_article_was(site: Site) -> Non
     site.read_log().raise_error()
     with pytest.raises(ConfigurationError, match="is not registered as its file describes it"):
         changed.read_log()
+    told = status(changed.topology)
+    assert told.wrong == ["the log cannot be read on"]
+    assert "is not registered as its file describes it" in (told.log_reader.problem or "")
     changed.set_up()
     site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
     changed.run()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,13 @@ import yaml
 
 from conftest import DatabaseFactory, DatabasesFactory
 from support.databases import connection_environment
-from support.observed import ITEM, distribution_rows, insert_transactions, stored_commands, watermark
+from support.observed import ITEM, distribution_rows, insert_transactions, watermark
 from support.proxy import Proxy
 from support.shell import Outcome, in_a_terminal, publication_file, typed
 from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import PublicationStatus, SubscriptionStatus, status
-from tranrepl.distribution.opening import open_distribution
-from tranrepl.distributor.monitoring.publication import find_publication
-from tranrepl.distributor.monitoring.recorded_errors import newest_errors, standing_errors
-from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
-from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 
 _SUBSCRIPTIONS = (
     {"name": "reporting", "connection": "subscriber", "subscription_streams": 1},
@@ -256,53 +249,6 @@ def test_an_error_has_its_place_and_is_healed_by_what_comes_after(site: Site, tm
         assert re.search(r"last error 20598 .*: healed$", healed.out, re.MULTILINE)
         assert "The row was not found" not in healed.out
         assert "    tranrepl " not in healed.out
-
-
-def test_a_run_that_ends_before_the_transaction_heals_nothing(site: Site) -> None:
-    insert_transactions(site, 1)
-    site.run()
-    site.at_subscriber("DELETE FROM item")
-    site.at_publisher("UPDATE item SET note = 'a'")
-    site.read_log().raise_error()
-    assert site.deliver().error is not None
-    ((before,),) = distribution_rows(site, "SELECT now() - interval '1 hour'")
-    site.deliver(committed_before=before).raise_error()
-    assert "subscription reporting: its last error is not healed" in _status(site).wrong
-    found = _reporting(site)
-    assert (found.state, found.last_error is not None and found.last_error.healed) == ("Not running", False)
-    assert _healed_as_monitored(site) == (False, False, False)
-    skip_transaction(site.topology, "reporting", bytes.fromhex(stored_commands(site)[-1].xact_seqno))
-    assert _healed_as_monitored(site) == (True, True, True)
-
-
-def _healed_as_monitored(site: Site) -> tuple[bool, bool, bool]:
-    """Return whether the last error of subscription reporting is healed in each of the monitor's lists."""
-    with site.topology.distributor() as database, database.transaction() as connection:
-        (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
-        (last,) = [it.last_error for it in overview.subscriptions if it.subscription == "reporting" and it.last_error]
-        record = find_publication(connection, "purchasing")
-        assert record is not None
-        listed = newest_errors(connection, record, 1, "reporting")[0].healed
-        return last.healed, listed, standing_errors(connection, record) == []
-
-
-def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: Site) -> None:
-    article = ArticleValidation(article="public.item", destination="item", publisher_rows=1, subscriber_rows=1)
-    passed = SubscriptionValidation(xact_seqno="00ab", articles=(article,))
-    only_counted = passed.model_copy(update={"rowcount_only": True})
-    failed = ErrorReport(kind=ErrorKind.DATA, message="rows differ", number=VALIDATION_FAILED, article="public.item")
-    for told, healed in (
-        (JobResult(validation=passed, error=failed), False),
-        (JobResult(validation=only_counted), False),
-        (JobResult(validation=passed), True),
-    ):
-        with open_distribution(site.topology, "reporting") as opened:
-            opened.database.history.record_validation(opened.record, opened.subscription, told)
-        site.deliver().raise_error()
-        error = _reporting(site).last_error
-        assert error is not None
-        assert (error.number, error.healed) == (VALIDATION_FAILED, healed)
-        assert _healed_as_monitored(site) == (healed, healed, healed)
 
 
 def test_skipped_commands_are_counted_and_are_no_error(site: Site, tmp_path: Path) -> None:

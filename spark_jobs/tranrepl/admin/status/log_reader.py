@@ -9,7 +9,7 @@ from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.errors import ReplicationError
+from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.next_steps import Place
 from tranrepl.publisher.publisher import RetainedLog
@@ -75,7 +75,12 @@ def ask_history(database: DistributionDatabase, record: PublicationRecord, setti
 def ask_for_break(topology: Topology, database: DistributionDatabase, record: PublicationRecord) -> str | None:
     """Return why the log cannot be read on; None where it can."""
     with topology.publisher(_APPLICATION) as publisher:
-        problem = find_break(publisher, database, record)
+        problem: ReplicationError | None = find_break(publisher, database, record)
+    try:
+        # Its runs are refused before they begin, and no history has that.
+        database.articles.active(topology.publication, record)
+    except ConfigurationError as error:
+        problem = problem or error
     return None if problem is None else str(problem)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.healing import stopped_snapshot
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import msrepl_errors
@@ -23,6 +24,7 @@ class ErrorRow:
     report: ErrorReport
     """Its `message` holds message and remedy, a line each; its `number` the database's own number too."""
     time: datetime
+    of_snapshot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,11 @@ class Errors:
     def last(self, record: PublicationRecord, subscription: SubscriptionRecord | None) -> ErrorRow | None:
         """Return what stopped the log reader (without a subscription) or a subscription's distribution last, or what
         its last validation found; None before the first. Skipped commands are left out: they stopped nothing."""
-        query = sa.select(msrepl_errors).where(_of(record, subscription), ~msrepl_errors.c.skipped)
+        query = sa.select(msrepl_errors, stopped_snapshot().label("of_snapshot"))
+        query = query.where(_of(record, subscription), ~msrepl_errors.c.skipped)
         with self._database.transaction() as connection:
             row = connection.execute(query.order_by(msrepl_errors.c.id.desc()).limit(1)).one_or_none()
-        return None if row is None else _error_row(row)
+        return None if row is None else replace(_error_row(row), of_snapshot=row.of_snapshot)
 
     def skipped_since(self, record: PublicationRecord, subscription: SubscriptionRecord, age: timedelta) -> SkippedRows:
         """Return the commands that were skipped within `age`. One that was recorded twice, because its job was killed

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tranrepl.distributor.database.articles import Articles
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.errors import ErrorRow, Errors
+from tranrepl.distributor.database.healing import heals_snapshot
 from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
@@ -46,14 +47,20 @@ class History:
         self._articles = articles
         self._errors = errors
 
-    def begin_run(self, record: PublicationRecord, subscription: SubscriptionRecord | None = None) -> RunRow:
-        """Record that a run begins, by a row of status 1: the log reader's, or one subscription's distribution.
+    def begin_run(
+        self, record: PublicationRecord, subscription: SubscriptionRecord | None = None, *, snapshot: bool = False
+    ) -> RunRow:
+        """Record that a run begins, by a row of status 1: the log reader's, or one subscription's distribution or
+        snapshot.
 
         The run's later states take its place (`updateable_row`), so that a job that was killed leaves what it
         recorded last.
         """
         table = mslogreader_history if subscription is None else msdistribution_history
-        own = {} if subscription is None else {"subscription_id": subscription.subscription_id}
+        own: dict[str, Any] = {} if subscription is None else {"subscription_id": subscription.subscription_id}
+        if snapshot:
+            # One that is refused before it copies is a snapshot's too.
+            own["snapshot"] = []
         values = history_values(JobResult()) | {"runstatus": RunStatus.START, "comments": "Starting."}
         with self._database.transaction() as connection:
             inserted = connection.execute(
@@ -182,7 +189,7 @@ class History:
         self, record: PublicationRecord, subscription: SubscriptionRecord | None, error: ErrorRow
     ) -> bool:
         """Return whether a run of the agent that came after the error ended without one. After a failed validation,
-        only a validation of all articles counts."""
+        only a validation of all articles counts; after a snapshot's error, what heals that."""
         table = mslogreader_history if subscription is None else msdistribution_history
         chosen = sa.and_(
             table.c.publication_id == record.publication_id,
@@ -195,6 +202,8 @@ class History:
         if error.report.number == VALIDATION_FAILED:
             whole = compared_articles(len(self._articles.registered(record)))
             chosen &= table.c.comments.startswith(PASSED) & table.c.comments.contains(whole)
+        if error.of_snapshot:
+            chosen &= heals_snapshot(table)
         with self._database.transaction() as connection:
             return bool(connection.execute(sa.select(sa.exists().where(chosen))).scalar_one())
 

@@ -15,7 +15,14 @@ import sqlalchemy as sa
 from sqlalchemy.sql.selectable import LateralFromClause
 
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.healing import Aftermath, compared_all, ended_well, is_healed
+from tranrepl.distributor.database.healing import (
+    Aftermath,
+    compared_all,
+    ended_well,
+    heals_snapshot,
+    is_healed,
+    stopped_snapshot,
+)
 from tranrepl.distributor.tables import (
     RunStatus,
     SubscriptionStatus,
@@ -150,7 +157,9 @@ class _Reading:
         found: dict[int, list[SubscriptionOverview]] = defaultdict(list)
         for row in self.connection.execute(self._subscriptions()):
             mine = latencies.get(row.subscription_id, {})
-            since = Aftermath(row.good_time, row.validated_time, bytes(row.watermark), row.undelivered > 0)
+            since = Aftermath(
+                row.good_time, row.validated_time, row.copied_time, bytes(row.watermark), row.undelivered > 0
+            )
             found[row.publication_id].append(
                 SubscriptionOverview(
                     subscription=row.subscription,
@@ -188,14 +197,14 @@ class _Reading:
         publications = mssubscriptions.join(
             mspublications, mspublications.c.publication_id == subscription.publication_id
         )
-        validated = _newest_validation(mine, error)
-        joined = _joined(publications, newest, delivered, known, error, good, validated)
+        validated, copied = _newest_validation(mine, error), _newest_snapshot(mine, error)
+        joined = _joined(publications, newest, delivered, known, error, good, validated, copied)
         return (
             sa.select(subscription.publication_id, subscription.subscription_id, subscription.subscription)
             .add_columns(subscription.status, delivered.c.delivery_rate, delivered.c.delivery_latency)
             .add_columns(*_columns_of_run(newest), backlog.c.undelivered, backlog.c.since)
             .add_columns(*_columns_of_error(error, good), watermark.label("watermark"))
-            .add_columns(validated.c.time.label("validated_time"))
+            .add_columns(validated.c.time.label("validated_time"), copied.c.time.label("copied_time"))
             .select_from(joined.join(backlog, sa.true()))
             .where(mspublications.c.publication.in_(self.names))
             .order_by(subscription.subscription)
@@ -228,7 +237,8 @@ def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newe
 def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElement[bool]) -> LateralFromClause:
     errors = msrepl_errors.c
     mine = sa.and_(errors.publication_id == publication_id, chosen, ~errors.skipped)
-    rows = sa.select(errors.time, errors.error_code, errors.error_text, errors.xact_seqno).where(mine)
+    rows = sa.select(errors.time, errors.error_code, errors.error_text, errors.xact_seqno)
+    rows = rows.add_columns(stopped_snapshot().label("of_snapshot")).where(mine)
     return rows.order_by(errors.id.desc()).limit(1).lateral("error")
 
 
@@ -243,6 +253,13 @@ def _newest_validation(mine: sa.ColumnElement[bool], error: LateralFromClause) -
     return _newest(history, mine & since & compared_all(history), "validated")
 
 
+def _newest_snapshot(mine: sa.ColumnElement[bool], error: LateralFromClause) -> LateralFromClause:
+    """Return the newest run that heals the error, where that is a snapshot's; otherwise none."""
+    history = msdistribution_history
+    since = error.c.of_snapshot & (history.c.time > error.c.time)
+    return _newest(history, mine & since & heals_snapshot(history), "copied")
+
+
 def _joined(table: sa.FromClause, *each: LateralFromClause) -> sa.FromClause:
     for it in each:
         table = table.outerjoin(it, sa.true())
@@ -255,7 +272,8 @@ def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
 
 def _columns_of_error(error: LateralFromClause, good: LateralFromClause) -> list[sa.ColumnElement[Any]]:
     own = [error.c.time.label("error_time"), error.c.xact_seqno.label("error_seqno")]
-    return [*own, error.c.error_code, error.c.error_text, good.c.time.label("good_time")]
+    said = [error.c.error_code, error.c.error_text, error.c.of_snapshot]
+    return [*own, *said, good.c.time.label("good_time")]
 
 
 def _run(row: sa.Row[Any]) -> AgentRun | None:
@@ -266,5 +284,5 @@ def _error(row: sa.Row[Any], since: Aftermath) -> AgentError | None:
     if row.error_time is None:
         return None
     seqno = None if row.error_seqno is None else bytes(row.error_seqno)
-    healed = is_healed(row.error_time, row.error_code, seqno, since)
+    healed = is_healed(row.error_time, row.error_code, seqno, since, of_snapshot=row.of_snapshot)
     return AgentError(row.error_time, row.error_text, seqno, healed)

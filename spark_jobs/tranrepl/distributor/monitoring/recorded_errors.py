@@ -10,7 +10,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.database.healing import Aftermath, compared_all, ended_well, is_healed
+from tranrepl.distributor.database.healing import (
+    Aftermath,
+    compared_all,
+    ended_well,
+    heals_snapshot,
+    is_healed,
+    stopped_snapshot,
+)
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
 from tranrepl.distributor.monitoring.watermarks import known_watermarks
 from tranrepl.distributor.tables import (
@@ -58,7 +65,7 @@ def newest_errors(
 ) -> Sequence[RecordedError]:
     """Return the newest errors, the latest first; of one subscription, earlier than an error, where that is given."""
     errors = msrepl_errors.c
-    query = sa.select(msrepl_errors).where(errors.publication_id == record.publication_id)
+    query = _select().where(errors.publication_id == record.publication_id)
     if subscription is not None:
         query = query.where(errors.subscription == subscription)
     if before is not None:
@@ -72,8 +79,12 @@ def standing_errors(connection: sa.Connection, record: MonitoredRecord) -> Seque
     living = [it.subscription for it in record.subscriptions.values() if it.status is not SubscriptionStatus.INACTIVE]
     mine = sa.and_(errors.publication_id == record.publication_id, errors.subscription.in_(living), ~errors.skipped)
     newest = sa.select(sa.func.max(errors.id)).where(mine).group_by(errors.subscription)
-    query = sa.select(msrepl_errors).where(errors.id.in_(newest)).order_by(errors.subscription)
+    query = _select().where(errors.id.in_(newest)).order_by(errors.subscription)
     return [it for it in _errors(connection, record, query) if not it.healed]
+
+
+def _select() -> sa.Select[Any]:
+    return sa.select(msrepl_errors, stopped_snapshot().label("of_snapshot"))
 
 
 def _errors(connection: sa.Connection, record: MonitoredRecord, query: sa.Select[Any]) -> Sequence[RecordedError]:
@@ -96,9 +107,10 @@ def _aftermath(
         .limit(1)
     )
     good, validated = _last_good(connection, record), _last_validated(connection, record, rows)
+    copied = _last_copied(connection, record, rows)
     for number, mark in known_watermarks(connection, record).items():
         has_undelivered = stored_to is not None and bytes(stored_to) > mark.xact_seqno
-        since = Aftermath(good.get(number), validated.get(number), mark.xact_seqno, has_undelivered)
+        since = Aftermath(good.get(number), validated.get(number), copied.get(number), mark.xact_seqno, has_undelivered)
         found[record.name_of(number)] = since
     return found
 
@@ -122,6 +134,23 @@ def _last_validated(
 ) -> Mapping[int, datetime]:
     """Return when a validation of all articles last passed, of the subscriptions whose errors a validation reported."""
     failed = [it for it in rows if (it.error_code or "").startswith(VALIDATION_FAILED)]
+    return _newest_since(connection, record, failed, compared_all(msdistribution_history))
+
+
+def _last_copied(
+    connection: sa.Connection, record: MonitoredRecord, rows: Sequence[sa.Row[Any]]
+) -> Mapping[int, datetime]:
+    """Return when what heals a snapshot's error last ended, of the subscriptions that have one."""
+    failed = [it for it in rows if it.of_snapshot]
+    return _newest_since(connection, record, failed, heals_snapshot(msdistribution_history))
+
+
+def _newest_since(
+    connection: sa.Connection,
+    record: MonitoredRecord,
+    failed: Sequence[sa.Row[Any]],
+    chosen: sa.ColumnElement[bool],
+) -> Mapping[int, datetime]:
     if not failed:
         return {}
     history = msdistribution_history.c
@@ -129,7 +158,7 @@ def _last_validated(
     query = sa.select(history.subscription_id, sa.func.max(history.time).label("time")).where(
         history.subscription_id.in_(numbers),
         history.time > min(it.time for it in failed),
-        compared_all(msdistribution_history),
+        chosen,
     )
     return {row.subscription_id: row.time for row in connection.execute(query.group_by(history.subscription_id))}
 
@@ -149,5 +178,5 @@ def _error(row: sa.Row[Any], since: Aftermath) -> RecordedError:
         command_id=row.command_id,
         command=row.command,
         skipped=row.skipped,
-        healed=is_healed(row.time, row.error_code, seqno, since),
+        healed=is_healed(row.time, row.error_code, seqno, since, of_snapshot=row.of_snapshot),
     )

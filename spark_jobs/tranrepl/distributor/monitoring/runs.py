@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.healing import is_snapshot
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
 from tranrepl.distributor.tables import RunStatus, msdistribution_history, mslogreader_history, msrepl_errors
 from tranrepl.errors import VALIDATION_FAILED
@@ -101,10 +102,10 @@ def agent_of_row() -> sa.ColumnElement[str]:
         history.comments.startswith(COUNTS_EQUAL.capitalize()),
         sa.and_(history.error_id.is_not(None), differs),
     )
-    # A JSON value that is null is no NULL of SQL.
-    snapshot = sa.func.json_typeof(history.snapshot) == "array"
     return sa.case(
-        (snapshot, Agent.SNAPSHOT.value), (validation, Agent.VALIDATION.value), else_=Agent.DISTRIBUTION.value
+        (is_snapshot(msdistribution_history), Agent.SNAPSHOT.value),
+        (validation, Agent.VALIDATION.value),
+        else_=Agent.DISTRIBUTION.value,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.healing import is_snapshot
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, RegisteredSubscription
 from tranrepl.distributor.monitoring.waiting_articles import WaitingArticle, waiting_articles
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus, msdistribution_history, mssubscriptions
@@ -65,7 +66,7 @@ def _newest(record: MonitoredRecord) -> sa.Select[Any]:
         sa.select(*columns)
         .where(
             history.subscription_id == mssubscriptions.c.subscription_id,
-            sa.func.json_typeof(history.snapshot) == "array",
+            is_snapshot(msdistribution_history),
         )
         .order_by(history.id.desc())
         .limit(1)
