@@ -85,7 +85,7 @@ def standing(step: SchemaStep, recorded: Mapping[str, int], where: str) -> Recor
     raise ConfigurationError(
         f"article {step.change.source}: {where}: its table stands at definition {found}, and the schema change that "
         f"comes next begins with definition {step.old.article_id}: one between was skipped",
-        remedy=f"`tranrepl reinitialize FILE -s SUBSCRIPTION --article {step.change.source}` brings the table to the "
+        remedy=f"`tranrepl reinitialize FILE -s NAME --article {step.change.source}` brings the table to the "
         "article's definition and copies its rows",
         article=str(step.change.source),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tranrepl.subscriber.batching.steps import ScriptStep
 
-SKIP_REMEDY = (
-    "mend what it needs at the Subscriber and deliver again; or `tranrepl skip FILE -s SUBSCRIPTION --xact-seqno 0x{}` "
-    "leaves out its transaction there, which holds nothing else where `tranrepl exec FILE` wrote it"
-)
+_SKIP = "`tranrepl skip FILE -s NAME --xact-seqno 0x{}` leaves the script out at this Subscriber"
+MEND_REMEDY = f"mend what it needs at the Subscriber and deliver again; or {_SKIP}"
+REWRITE_REMEDY = f"{_SKIP}; run it without that statement then: `tranrepl exec FILE --sql SCRIPT.sql`"
+"""Of one that can never run as it stands."""
 
 
 def not_run(step: ScriptStep, where: str, title: str) -> str:

@@ -139,11 +139,20 @@ def test_a_script_that_fails_names_itself_and_can_be_skipped(site: Site, tmp_pat
     assert error.xact_seqno is not None
     assert error.remedy is not None
     assert 'script views.sql: relation "missing" does not exist' in error.message
-    assert f"tranrepl skip FILE -s SUBSCRIPTION --xact-seqno 0x{error.xact_seqno}" in error.remedy
+    assert f"tranrepl skip FILE -s NAME --xact-seqno 0x{error.xact_seqno}" in error.remedy
     assert site.at_subscriber("SELECT to_regclass('half'), (SELECT array_agg(id) FROM t)") == [(None, [1])]
     skip_transaction(site.topology, "reporting", bytes.fromhex(error.xact_seqno))
     site.run()
     assert site.at_subscriber(_ROWS) == [(1, "n1"), (2, "n2")]
+
+
+def test_a_script_that_ends_the_transaction_is_told_as_a_script_and_can_be_skipped(site: Site, tmp_path: Path) -> None:
+    _exec(site, tmp_path, "DO $$ BEGIN COMMIT; END $$")
+    site.read_log().raise_error()
+    error = site.deliver().error
+    assert error is not None
+    assert "script views.sql: invalid transaction termination: a COMMIT or ROLLBACK in it" in error.message
+    assert f"tranrepl skip FILE -s NAME --xact-seqno 0x{error.xact_seqno}" in (error.remedy or "")
 
 
 class _Killed(BaseException):

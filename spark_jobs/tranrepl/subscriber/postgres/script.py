@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import psycopg
 
-from tranrepl.errors import ConfigurationError, ErrorDetails
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, translate
 from tranrepl.subscriber.batching.steps import ScriptStep
-from tranrepl.subscriber.scripts import SKIP_REMEDY
+from tranrepl.subscriber.scripts import MEND_REMEDY, REWRITE_REMEDY
+
+_ENDS_TRANSACTION = "2D000"
 
 
 class ScriptApply:
@@ -25,16 +28,17 @@ class ScriptApply:
         place = ErrorDetails(xact_seqno=step.xact_seqno.hex(), command_id=step.command_id)
         if (why := refusal(step.script.sql)) is not None:
             error = ConfigurationError(f"{self._where}: script {step.script.name} is not run: {why}")
-            error.add(place.model_copy(update={"remedy": SKIP_REMEDY.format(step.xact_seqno.hex())}))
+            error.add(place.model_copy(update={"remedy": REWRITE_REMEDY.format(step.xact_seqno.hex())}))
             raise error
         try:
             # Without parameters: the text goes by the simple protocol, with as many statements as it has.
             self._session.execute(step.script.sql.encode())
         except psycopg.Error as error:
-            problem = translate(f"{self._where}: script {step.script.name}", error)
-            problem.add(ErrorDetails(xact_seqno=step.xact_seqno.hex(), command_id=step.command_id))
+            problem = _problem(f"{self._where}: script {step.script.name}", error)
+            problem.add(place)
             if problem.report.remedy is None:
-                problem.add(ErrorDetails(remedy=SKIP_REMEDY.format(step.xact_seqno.hex())))
+                remedy = REWRITE_REMEDY if error.sqlstate == _ENDS_TRANSACTION else MEND_REMEDY
+                problem.add(ErrorDetails(remedy=remedy.format(step.xact_seqno.hex())))
             raise problem from error
         self._said.append(f"{self._where}: ran script {step.script.name} at 0x{step.xact_seqno.hex()}")
 
@@ -42,3 +46,13 @@ class ScriptApply:
         """Return what was run since the last call."""
         said, self._said = self._said, []
         return said
+
+
+def _problem(where: str, error: psycopg.Error) -> ReplicationError:
+    if error.sqlstate != _ENDS_TRANSACTION:
+        return translate(where, error)
+    return ConfigurationError(
+        f"{where}: {error.diag.message_primary}: a COMMIT or ROLLBACK in it, or in a procedure that it calls, ends the "
+        "transaction that also holds the rows around it",
+        **Codes.POSTGRES.value.numbered(_ENDS_TRANSACTION),
+    )
