@@ -178,12 +178,12 @@ def script(
         if dialect is not None:
             checked = check_publisher(topology)
             fail_on(checked.problems)
-            _print_script(script_of(dialect, _registered(checked), what))
+            _say_if_none(what, _print_script(script_of(dialect, _registered(checked), what)))
             return
         checked = checked_publication(topology)
         fail_on([it for it in checked.in_scripts if not (custom and isinstance(it, CustomProcedureError))])
-        for name in chosen(topology.publication, subscription):
-            _print_script(_scripted(topology, checked, name, what))
+        names = chosen(topology.publication, subscription)
+        _say_if_none(what, sum(_print_script(_scripted(topology, checked, name, what)) for name in names))
 
 
 def _print_left_to_make(topology: Topology) -> None:
@@ -201,10 +201,18 @@ def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescript
     return [(registered_article(article, table), table) for article, table in checked.tables]
 
 
-def _print_script(script: Script) -> None:
+def _print_script(script: Script) -> int:
+    """Print the script; return how many statements it has."""
     sys.stdout.write(script.capabilities.script_start if script.statements else "")
     for statement in script.statements:
         sys.stdout.write(f"{statement}{script.capabilities.script_end}")
+    return len(script.statements)
+
+
+def _say_if_none(what: Scripted, statements: int) -> None:
+    if not statements:
+        kind = "custom" if what is Scripted.CUSTOM else "generated"
+        err.print(f"no article calls a {kind} procedure there: there is nothing to print")
 
 
 def _scripted(topology: Topology, checked: Checked, name: str, what: Scripted) -> Script:

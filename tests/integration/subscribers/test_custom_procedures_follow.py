@@ -140,6 +140,8 @@ def test_a_procedure_that_was_edited_by_hand_is_waited_for(
         assert error is not None
         assert "sp_MSins" in error.message
         assert _SIGNATURE[name] in f"{error.message}; {error.remedy}"
+        if name == "reporting":
+            assert "`tranrepl script FILE -s NAME` prints the generated one" in (error.remedy or "")
         assert execute(name, "SELECT id, name, rating FROM {0}.vendor") == [(1, "BEFORE", 1)]
     _edit_the_insert(generated, execute, name)
     generated.deliver(name).raise_error()

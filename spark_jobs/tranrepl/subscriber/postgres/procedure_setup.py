@@ -53,24 +53,26 @@ def renew_procedures(session: Session, where: str, key: SubscriptionKey, target:
     for generated in generated_procedures(target):
         existing, registered = _existing(session, generated), _registered_text(session, generated)
         if existing and not all(ends_with_body(registered or "", body) for _, body in existing):
-            _require_call(session, where, target, generated, "was edited by hand, and")
+            printed = "`tranrepl script FILE -s NAME` prints the generated one"
+            _require_call(session, where, target, generated, "was edited by hand, and", printed)
             done.append(f"{where}: left procedure {generated.name} alone: it was edited by hand")
         elif registered != generated.create().as_string(session) or not existing:
             done.append(_replace_procedure(session, where, key, target, generated))
     for custom in custom_procedures(target):
-        _require_call(session, where, target, custom, "is your own, and")
+        printed = "`tranrepl script FILE --custom` prints a skeleton"
+        _require_call(session, where, target, custom, "is your own, and", printed)
     return done
 
 
-def _require_call(session: Session, where: str, target: Target, wanted: Procedure, whose: str) -> None:
+def _require_call(session: Session, where: str, target: Target, wanted: Procedure, whose: str, printed: str) -> None:
     if accepts_call(session, wanted):
         return
     raise CustomProcedureError(
         f"article {target.article.source}: {where}: procedure {wanted.identifier.as_string(None)} {whose} does not "
         "take the calls that come after the schema change, which was not applied",
         remedy=f"create it beside the one that is there, as PROCEDURE {wanted.signature().as_string(None)}, in "
-        "PL/pgSQL or after SET check_function_bodies = off, as the table is not altered yet; `tranrepl script FILE "
-        "--custom` prints a skeleton of a custom one. The delivery goes on by itself then; drop the other one after it",
+        f"PL/pgSQL or after SET check_function_bodies = off, as the table is not altered yet; {printed}. The delivery "
+        "goes on by itself then; drop the other one after it",
         article=str(target.article.source),
     )
 
