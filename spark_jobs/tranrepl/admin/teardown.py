@@ -103,16 +103,17 @@ def _at_publisher(ends: PublicationEnds, inventory: Inventory) -> tuple[list[Par
     warnings: list[str] = []
     object_ids = registered.object_ids if registered else frozenset()
     identities = registered.identities if registered else {}
+    partitions = registered.partitions if registered else {}
     with open_publisher(connection, ends.publication, APPLICATION) as publisher:
         where, system, database = publisher.where, publisher.identity().system, publisher.database
         if registered is not None and registered.record.publisher_system not in (None, system):
             record = registered.record
             warnings.append(publisher.abandoned(record.publisher_system, record.slot_name, whole=True))
             # Its tables have other numbers here.
-            object_ids = frozenset()
+            object_ids, partitions = frozenset(), {}
         if registered is not None and registered.may_be_reading:
             publisher.require_no_reader()
-        removal = publisher.find_removal(object_ids, identities, _NOT_KNOWN)
+        removal = publisher.find_removal(object_ids, identities, _NOT_KNOWN, partitions)
 
     def remove(say: Say) -> None:
         with open_publisher(connection, ends.publication, APPLICATION) as publisher:
@@ -168,6 +169,7 @@ def _at_subscriber(
     name, connection = next(iter(named.items()))
     dialect = dialect_of(connection)
     key = ends.subscription_key(name, identity.system, identity.database)
+    destinations = inventory.registered.destinations if inventory.registered else {}
     with ExitStack() as stack:
         try:
             subscriber = stack.enter_context(dialect.teardown(connection, key, APPLICATION))
@@ -179,7 +181,7 @@ def _at_subscriber(
                 remedy=f"{error.report.remedy or 'mend that'}; or leave it as it is: {options}",
             ) from error
         found = subscriber.find(inventory.others)
-        where, stays = subscriber.where, found.stays(subscriber.drop_statement)
+        where, stays = subscriber.where, found.stays(subscriber.drop_statement, destinations)
 
     def remove(say: Say) -> None:
         with dialect.teardown(connection, key, APPLICATION) as subscriber:

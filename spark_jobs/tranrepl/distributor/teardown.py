@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database.articles import read_articles
 from tranrepl.distributor.replica_identities import of_publisher, remembered_identities
 from tranrepl.distributor.tables import (
     VERSION_TABLE,
+    ArticleStatus,
     RunStatus,
     metadata,
     msarticle_subscriptions,
@@ -29,6 +31,7 @@ from tranrepl.distributor.tables import (
     mstracer_tokens,
 )
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.model.names import TableName
 
@@ -59,6 +62,10 @@ class Registered:
     record: PublicationRecord
     object_ids: frozenset[int]
     """Tables that are or were articles, at the Publisher."""
+    destinations: dict[str, TableName]
+    """Articles' tables at the Subscribers, by all names that the articles had."""
+    partitions: dict[int, bool]
+    """Partitions that they have or had, and whether the log announced that one came."""
     identities: dict[int, OldRowSetting]
     """Replica identities that tables of the Publisher's database had before setup, by object id."""
     publisher_db: str
@@ -133,9 +140,12 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
         sa.select(mspublications.c.publisher_db).where(mspublications.c.publication_id == record.publication_id)
     )
     identities = remembered_identities(connection, record)
+    articles = read_articles(connection, record.publication_id, *ArticleStatus)
     return Registered(
         record,
         frozenset(int(str(it)) for it in values(msarticles.c.source_object_id)),
+        _destinations(articles),
+        _partitions(articles),
         identities,
         str(publisher_db),
         _tables(connection, record, identities),
@@ -143,6 +153,24 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
         tuple(map(str, values(msrepl_batches.c.folder))),
         last in _RUNNING,
     )
+
+
+def _destinations(articles: Sequence[RegisteredArticle]) -> dict[str, TableName]:
+    # A later definition has the later name.
+    newest = {it.source_object_id: it.destination for it in articles}
+    return {str(it.source): newest[it.source_object_id] for it in articles}
+
+
+def _partitions(articles: Iterable[RegisteredArticle]) -> dict[int, bool]:
+    found: dict[int, bool] = {}
+    for article in articles:
+        file, division = article.file, article.definition.division if article.definition else None
+        if file is not None:
+            found |= dict.fromkeys((file.partitions or {}).keys() - found.keys(), False)
+        if division is not None:
+            found |= dict.fromkeys({it.object_id for it in division.gone} - found.keys(), False)
+            found |= {it.object_id: True for it in division.partitions if it.attached_by is not None}
+    return found
 
 
 def _tables(

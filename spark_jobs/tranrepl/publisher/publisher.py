@@ -81,6 +81,9 @@ class LogHealth:
     """Who must have the log before it is read further, in words."""
 
 
+NO_PARTITIONS: Mapping[int, bool] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class RemovalStep:
     """One thing that goes, in words, and the statement that removes it, in the Publisher's SQL."""
@@ -231,10 +234,15 @@ class Publisher(Protocol):
         ...
 
     def find_removal(
-        self, object_ids: Collection[int], remembered: Mapping[int, OldRowSetting], unsettled: str
+        self,
+        object_ids: Collection[int],
+        remembered: Mapping[int, OldRowSetting],
+        unsettled: str,
+        partitions: Mapping[int, bool] = NO_PARTITIONS,
     ) -> Removal:
         """Look for what `set_up` made; nothing is changed. `object_ids`: tables that are or were articles;
-        `remembered`: their settings before set-up; `unsettled`: why one that is not remembered is not known.
+        `remembered`: their settings before set-up; `unsettled`: why one that is not remembered is not known;
+        `partitions`: those that the tables have or had, and whether the log announced that one came.
 
         Raises TransientError where another session reads the log, ConfigurationError where a right is missing.
         """

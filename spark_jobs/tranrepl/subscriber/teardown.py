@@ -71,8 +71,12 @@ class SubscriberRemoval:
             words.append(f"these tables themselves{kept}: no other publication has rows there")
         return tuple(words)
 
-    def stays(self, drop: Callable[[str], str]) -> tuple[str, ...]:
-        """Say what stays; `drop` gives the statement that drops a procedure."""
+    def stays(self, drop: Callable[[str], str], destinations: Mapping[str, TableName]) -> tuple[str, ...]:
+        """Say what stays; `drop` gives the statement that drops a procedure. `destinations`: the tables of articles, by
+        all names that these had."""
+        tables = dict.fromkeys(
+            f"table {destinations[it]}" if it in destinations else f"table of article {it}" for it in self.created
+        )
         return (
             *(
                 f"procedure {it}, which was edited by hand, and its row of msreplication_objects; {drop(it)}; removes "
@@ -80,7 +84,7 @@ class SubscriberRemoval:
                 for it in self.edited
             ),
             *(f"procedure {it.name}: publication {it.new_owner.publication} uses it, or may" for it in self.shared),
-            *(f"table of article {it}, which setup created, with its rows" for it in self.created),
+            *(f"{it}, which setup created, with its rows" for it in tables),
         )
 
 

@@ -56,11 +56,11 @@ from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState, object_
 from tranrepl.publisher.postgres.standby_slots import slowest_standby
 from tranrepl.publisher.postgres.suggested_tables import no_such_table
 from tranrepl.publisher.postgres.table_ranges import table_sizes
-from tranrepl.publisher.postgres.teardown import find_removal, remove, require_no_reader
+from tranrepl.publisher.postgres.teardown import KnownIdentities, find_removal, remove, require_no_reader
 from tranrepl.publisher.postgres.token_messages import post_token
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.publisher.postgres.written_log import flushed_to, readable_to
-from tranrepl.publisher.publisher import LogHealth, Probe, Removal, Say, Tables
+from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, Say, Tables
 from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.settings.publication import Article
 
@@ -193,11 +193,14 @@ class PostgresPublisher:
         require_no_reader(self.session)
 
     def find_removal(
-        self, object_ids: Collection[int], remembered: Mapping[int, OldRowSetting], unsettled: str
+        self,
+        object_ids: Collection[int],
+        remembered: Mapping[int, OldRowSetting],
+        unsettled: str,
+        partitions: Mapping[int, bool] = NO_PARTITIONS,
     ) -> Removal:
-        with translated_errors(self.where):
-            below = [it.object_id for it in partitions(self.session, object_ids)]
-        return find_removal(self.session, self.slot, [*object_ids, *below], remembered, unsettled, self.schema_changes)
+        known = KnownIdentities(frozenset(object_ids), remembered, unsettled, partitions)
+        return find_removal(self.session, self.slot, known, self.schema_changes)
 
     def remove(self, removal: Removal, say: Say) -> None:
         remove(self.session, removal, say)

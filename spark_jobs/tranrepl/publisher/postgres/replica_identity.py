@@ -20,7 +20,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
        pg_catalog.pg_has_role(c.relowner, 'USAGE'),
        (SELECT min(p.pubname) FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r
             ON r.prpubid = p.oid
-         WHERE r.prrelid = c.oid AND p.pubname LIKE 'tranrepl\\_%%' AND p.pubname <> %s),
+         WHERE (r.prrelid = c.oid OR r.prrelid IN (SELECT pg_catalog.pg_partition_ancestors(c.oid)))
+           AND p.pubname LIKE 'tranrepl\\_%%' AND p.pubname <> %s),
        ARRAY(SELECT x.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
               WHERE i.indrelid = c.oid)
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -37,7 +38,7 @@ class IdentifiedTable:
     owned: bool
     """Whether our role may alter the table."""
     other_publication: str | None
-    """Another publication of tranrepl's that has the table."""
+    """Another publication of tranrepl's that has the table, or one that it is a partition of."""
     indexes: tuple[str, ...]
 
     def set_to(self, identity: OldRowSetting) -> sql.Composed:

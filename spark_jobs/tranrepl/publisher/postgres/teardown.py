@@ -3,8 +3,8 @@ and with the last publication what announces schema changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
@@ -12,12 +12,14 @@ from psycopg.errors import InsufficientPrivilege
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.postgres.partitions import Partition, partitions
 from tranrepl.publisher.postgres.replica_identity import IdentifiedTable, clause, identified_tables
 from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.slot import ReplicationSlot
 from tranrepl.publisher.publisher import Removal, RemovalStep
 
 _LOCK_TIMEOUT = "5s"
+_UNSETTLED_PARTITION = "it is or was a partition, and what it had before is not known"
 _READERS = """
 SELECT pid FROM pg_catalog.pg_stat_activity
  WHERE datname = current_database() AND application_name = 'tranrepl log reader' LIMIT 1
@@ -47,22 +49,47 @@ def require_no_reader(session: Session) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class KnownIdentities:
+    """What is known of replica identities before setup, by oid."""
+
+    articles: frozenset[int]
+    """Tables that are or were articles."""
+    remembered: Mapping[int, OldRowSetting]
+    unsettled: str
+    """Why an article's is not known where it is not remembered."""
+    partitions: Mapping[int, bool]
+    """Those that the articles have or had, and whether the log announced that one came."""
+
+    def why_unsettled(self, object_id: int) -> str:
+        return self.unsettled if object_id in self.articles else _UNSETTLED_PARTITION
+
+    def with_made(self, found: Iterable[Partition], tables: Mapping[int, IdentifiedTable]) -> KnownIdentities:
+        """Return the same with the partitions that CREATE TABLE made while their table was replicated with REPLICA
+        IDENTITY FULL: they had the default, and the event trigger changed it at once."""
+        made = [
+            it.object_id
+            for it in found
+            if it.made_empty
+            and self.partitions.get(it.object_id)
+            and it.root in tables
+            and tables[it.root].identity.is_full
+        ]
+        return replace(self, remembered={**dict.fromkeys(made, OldRowSetting("d")), **self.remembered})
+
+
 def find_removal(
-    session: Session,
-    slot: ReplicationSlot,
-    object_ids: Collection[int],
-    remembered: Mapping[int, OldRowSetting],
-    unsettled: str,
-    schema_changes: SchemaChangeSetup,
+    session: Session, slot: ReplicationSlot, known: KnownIdentities, schema_changes: SchemaChangeSetup
 ) -> Removal:
-    """Look for what is there. `object_ids`: tables that are or were articles; `remembered`: identities before setup, by
-    oid; `unsettled`: why one that is not remembered is not known.
+    """Look for what is there.
 
     Raises TransientError where the slot is in use, ConfigurationError where our role may not remove something.
     """
     found = slot.require_idle()
     with translated_errors(slot.where):
-        tables = identified_tables(session, slot.name, object_ids)
+        below = partitions(session, known.articles)
+        wanted = {*known.articles, *known.partitions, *(it.object_id for it in below)}
+        tables = identified_tables(session, slot.name, wanted)
         owned = session.execute(
             "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE') FROM pg_catalog.pg_publication WHERE pubname = %s",
             [slot.name],
@@ -75,8 +102,9 @@ def find_removal(
         drop = sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(slot.name))
         steps.append(_Step(f"publication {slot.name}", drop, bool(owned[0])))
     stays: list[str] = []
+    known = known.with_made(below, tables)
     for object_id, table in tables.items():
-        step, stay = _identity(table, remembered.get(object_id), unsettled)
+        step, stay = _identity(table, known.remembered.get(object_id), known.why_unsettled(object_id))
         steps += [step] if step else []
         stays += [stay] if stay else []
     with translated_errors(slot.where):
