@@ -15,6 +15,7 @@ from tranrepl.cli.completion import complete_subscription
 from tranrepl.cli.output import err, failing_clearly, out, print_json
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.commands import XACT_SEQNO_BYTES
 
 
 @app.command(epilog="Example: [bold]tranrepl browse purchasing.yaml --article purchasing.vendor --limit 20[/]")
@@ -63,7 +64,8 @@ def _seqno(text: str | None) -> bytes | None:
     if text is None:
         return None
     try:
-        return bytes.fromhex(text.removeprefix("0x"))
+        # Its leading zeros may be left out.
+        return bytes.fromhex(text.removeprefix("0x").zfill(2 * XACT_SEQNO_BYTES))
     except ValueError:
         raise ConfigurationError(
             f"{text!r} is no xact_seqno", remedy="allowed: hexadecimal digits, as in 0x0000…"

@@ -51,7 +51,7 @@ def remember_optional_file(file: Path | None) -> Path | None:
     return None if file is None else remember_file(file)
 
 
-def with_names(text: str, subscription: str) -> str:
+def with_names(text: str, subscription: str = "") -> str:
     """Return a text whose commands name the file that this call was given, and the subscription."""
     return named(text, Place(_settings_file.get(), subscription))
 

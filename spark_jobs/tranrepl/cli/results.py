@@ -44,7 +44,7 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
     for name, result in results.items():
         skipped = skipped_warning(Place(settings_file(), name), result)
         warn([f"{name}: {notice}" for notice in (*([skipped] if skipped else []), *result.notices)])
-    taken = {name: result for name, result in results.items() if result.snapshot}
+    taken = {name: result for name, result in results.items() if result.snapshot or name.endswith(SNAPSHOT)}
     if taken:
         out.print(_snapshots(taken))
     # Only where there are any: it is to be seen. There are 80 columns.
@@ -77,7 +77,7 @@ def _snapshots(taken: Mapping[str, JobResult]) -> Table:
     for name, result in taken.items():
         rows = sum(it.rows for it in result.snapshot)
         table.add_row(
-            name.removesuffix(" snapshot"),
+            name.removesuffix(SNAPSHOT),
             _state(result),
             f"{len(result.snapshot):,}",
             f"{rows:,}",
@@ -94,5 +94,5 @@ def _rate(done: int, seconds: float) -> str:
 
 def _state(result: JobResult) -> str:
     if result.error is not None:
-        return f"[red]{result.error.kind} error[/]"
+        return "fenced off" if result.error.kind is ErrorKind.FENCED else "[red]failed[/]"
     return "[green]done[/]" if result.commands or result.snapshot else "nothing to do"

@@ -37,8 +37,9 @@ def _set(topology: Topology, subscription: str) -> bool:
     if not done.set:
         out.print(f"{subscription}: no sequence is behind", highlight=False)
     missing = [
-        f"{subscription}: column {it} has a sequence at the Publisher and none at the Subscriber: an INSERT there "
-        "must give its value"
+        f"{subscription}: column {it.name} of {it.table} has a sequence at the Publisher and none at the Subscriber: "
+        f"an INSERT there must give its value; to give it one, run there: {it.statement}; then `tranrepl sequences "
+        "FILE` again"
         for it in done.without
     ]
     warn([*done.refused, *missing])

@@ -15,7 +15,7 @@ from tranrepl.admin.check import Checked, check_publisher
 from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
-from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn
+from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn, with_names
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
 from tranrepl.jobs.requests import StoreCheckRequest
@@ -109,7 +109,7 @@ def setup(file: File) -> None:
         _set_up_pools(publication, say)
         _prepare_spark()
         for problem in checked.needing_attention:
-            err.print(f"[yellow]needs attention[/]: {escape(str(problem))}", highlight=False)
+            err.print(f"[yellow]needs attention[/]: {escape(with_names(str(problem)))}", highlight=False)
         out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
 
 

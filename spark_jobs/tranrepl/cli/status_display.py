@@ -40,12 +40,12 @@ def show_status(current: PublicationStatus) -> None:
         _print(f"[red]{escape(current.distributor_problem)}[/]", 0)
     _print("[bold]log reader[/]", 0)
     for line in _log_reader_lines(current.log_reader):
-        _print(line, _INDENT)
+        _print_lines(line)
     _print_steps(current.log_reader.last_error)
     for subscription in current.subscriptions:
         _print(f"[bold]{escape(subscription.subscription)}[/]: {_state(subscription)}", 0)
         for line in _subscription_lines(subscription):
-            _print(line, _INDENT)
+            _print_lines(line)
         _print_steps(subscription.last_error)
 
 
@@ -54,6 +54,14 @@ def _print(line: str, indent: int) -> None:
         out.print(" " * indent + line, highlight=False)
     else:
         out.print(Padding(Text.from_markup(line), (0, 0, 0, indent), expand=False), highlight=False)
+
+
+def _print_lines(text: str) -> None:
+    """Print what there is to say, and indented below it the lines that follow: of two, the second is its remedy."""
+    first, *others = text.splitlines() or [""]
+    _print(first, _INDENT)
+    for line in others:
+        _print(line if others[1:] else f"[green]→[/] {line}", 2 * _INDENT)
 
 
 def _print_steps(error: LastError | None) -> None:
@@ -208,7 +216,8 @@ def _place(error: LastError) -> str:
 
 def _red(text: str | None) -> Iterator[str]:
     if text is not None:
-        yield f"[red]{escape(text)}[/]"
+        first, end, others = text.partition("\n")
+        yield f"[red]{escape(first)}[/]{end}{escape(others)}"
 
 
 def _time(time: datetime) -> str:

@@ -16,7 +16,6 @@ from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.sequences import (
-    ArticleColumn,
     SequencePlan,
     SequenceState,
     plan_sequences,
@@ -36,14 +35,24 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class UnfilledColumn:
+    """A column that a sequence fills at the Publisher, and nothing at the Subscriber."""
+
+    table: TableName
+    """The Subscriber's."""
+    name: str
+    statement: str
+    """Gives it a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
 class AdvancedSequences:
     """What was done with the sequences of a Subscriber."""
 
     set: dict[TableName, SequenceState]
     refused: tuple[str, ...]
     """What was left as it is, in words, and why."""
-    without: tuple[ArticleColumn, ...] = ()
-    """Columns that nothing fills at the Subscriber, and a sequence at the Publisher."""
+    without: tuple[UnfilledColumn, ...] = ()
 
 
 def follow_sequences(
@@ -79,6 +88,8 @@ def advance_sequences(
     with publisher() as opened:
         theirs, their_place = opened.sequences(articles), opened.where
     plan = plan_sequences(theirs, found)
+    tables = {it.source: it.destination for it in articles}
+    without = [(tables[it.article], it.name) for it in without_sequence(theirs, found)]
     return AdvancedSequences(
         _advanced(sequences, plan),
         (
@@ -86,7 +97,7 @@ def advance_sequences(
             *lacking_rights(where, found.grants),
             *(f"{where}: {it}" for it in plan.refused),
         ),
-        tuple(without_sequence(theirs, found)),
+        tuple(UnfilledColumn(*it, sequences.fill_statement(*it)) for it in without),
     )
 
 

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.next_steps import usual_file
 from tranrepl.settings.mistakes import Location, Mistake, allowed_keys, describe, key_path, shown, without_login
 from tranrepl.settings.publication import Publication
 from tranrepl.spelling import likeliest
@@ -25,6 +26,7 @@ _PLAIN = {_TEXT, _NUMBER, f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null"}
 _COLLECTIONS = {f"{_TAG}seq", f"{_TAG}map"}
 _NO_PLAIN = {f"{_TAG}timestamp": "a date", f"{_TAG}value": "a default value"}
 _MOST_DIGITS = 30
+_PUBLICATION = re.compile(rb"^[\"']?publication[\"']?\s*:", re.MULTILINE)
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _IN_QUOTES = 'put a text that begins with it in quotes, as in schedule: "*/5 * * * *"'
 _HINTS = {
@@ -90,6 +92,9 @@ def _read(path: Path) -> str:
 def _others(path: Path) -> str:
     """Name the file that was meant, or those that are there."""
     folder = path.parent
+    usual = Path(usual_file(path.stem))
+    if folder == Path() and usual.is_file():
+        return f"did you mean {usual}?"
     if not folder.is_dir():
         return f"there is no folder {folder} either"
     names = _publications(folder)
@@ -101,14 +106,22 @@ def _others(path: Path) -> str:
 
 def _inside(folder: Path) -> str:
     names = _publications(folder)
-    return f"in {folder}: {', '.join(names)}" if names else f"no .yaml file is in {folder}"
+    return f"in {folder}: {', '.join(names)}" if names else f"no file of a publication is in {folder}"
 
 
 def _publications(folder: Path) -> list[str]:
     try:
-        return sorted(it.name for it in folder.iterdir() if it.suffix in _ENDINGS)
+        return sorted(it.name for it in folder.iterdir() if it.suffix in _ENDINGS and _names_publication(it))
     except OSError:
         return []
+
+
+def _names_publication(path: Path) -> bool:
+    """Return whether a file looks like a publication's, which may be broken."""
+    try:
+        return _PUBLICATION.search(path.read_bytes()) is not None
+    except OSError:
+        return False
 
 
 def _compose(path: Path, text: str) -> yaml.Node | None:

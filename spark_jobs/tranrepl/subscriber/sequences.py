@@ -26,6 +26,10 @@ class SubscriberSequences(Protocol):
         """Return how far they are. Waits a few seconds for them at most."""
         ...
 
+    def fill_statement(self, table: TableName, column: str) -> str:
+        """Return the statement that gives a column a sequence."""
+        ...
+
     def advance(self, targets: Mapping[TableName, SequenceState]) -> list[TableName]:
         """Set sequences, by their names, and return those that were set: one that has meanwhile come as far stays as it
         is. Waits a few seconds for them at most."""

@@ -170,7 +170,8 @@ def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
     assert (done.status, done.err.splitlines()[0]) == (0, f"warning: {warning}")
     assert len(wrap(warning.replace(str(file), "dags/publications/shop.yaml"), 80)) <= 5
     shown = typed("status", file, environment=owner.environment).out
-    assert "schema changes stop the publication: the event triggers that announce them are not there" in shown
+    not_there = "schema changes stop the publication: the event triggers that announce them are not there"
+    assert f"{not_there}; `tranrepl script {file} --publisher` prints the statements" in shown
     statements = _printed(owner, tmp_path)
     assert statements.startswith(f"-- in database {database} of the Publisher, as a superuser\nALTER FUNCTION")
     execute(made.publisher, statements)

@@ -267,7 +267,7 @@ def test_skipped_commands_are_counted_and_are_no_error(site: Site, tmp_path: Pat
     assert outcome.status == 0
     assert "  2 commands skipped (skip_errors) in the last 48 hours, the last one 20598 in 0x" in outcome.out
     distribution_rows(site, "UPDATE msrepl_errors SET time = now() - interval '49 hours'")
-    assert "skipped" not in _typed(site, file).out
+    assert "commands skipped" not in _typed(site, file).out
 
 
 # Several files

@@ -242,7 +242,7 @@ def test_tables_that_setup_created_stay_with_their_rows(databases: DatabasesFact
     site.at_publisher("INSERT INTO item VALUES (1)")
     _run(site)
     # As an article leaves it that came again by its table's earlier name.
-    again = "(jsonb_populate_record(it, '{\"article\": \"public.old\"}')).*"
+    again = '(jsonb_populate_record(it, \'{"article": "public.old"}\')).*'
     site.at_subscriber(f"INSERT INTO msreplication_snapshots SELECT {again} FROM msreplication_snapshots it")
     (stay,) = [it for part in plan_teardown(site.topology).parts for it in part.stays]
     assert stay == "table public.old, which setup created, with its rows"

@@ -145,6 +145,7 @@ def test_a_missing_custom_procedure_is_named_and_its_skeleton_printed(site: Site
     set_up = typed("setup", file, environment=environment)
     assert (set_up.status, set_up.out.splitlines()[-1]) == (0, "purchasing: set up")
     assert "needs attention: article sales.customer" in set_up.err
+    assert f"`tranrepl script {file} --custom` prints a skeleton" in set_up.err
     skeleton = _done(typed("script", file, "--custom", environment=environment))
     assert skeleton.startswith('CREATE OR REPLACE PROCEDURE "public"."audit"("old_c1" ')
     assert "20598" in skeleton
@@ -156,14 +157,16 @@ def test_a_missing_custom_procedure_is_named_and_its_skeleton_printed(site: Site
 def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     file, environment = publication_file(tmp_path, ARTICLES), site.databases.environment
     site.set_up()
-    result = JobResult(error=DataError("the row was not found").report)
+    result = JobResult(error=DataError("the row was not found", remedy="load it").report)
     with open_log_reader(site.topology) as opened:
         opened.database.history.record_log_reader(opened.record, result)
     told = typed("status", file, environment=environment)
     lines = told.out.splitlines()
     assert told.status == 2
     assert any(line.split()[:3] == ["log", "reader", "fail"] for line in lines)
-    assert any(line.startswith("  last error at 2") and line.endswith(": the row was not found") for line in lines)
+    (error,) = [it for it, line in enumerate(lines) if line.startswith("  last error at 2")]
+    assert lines[error].endswith(": the row was not found")
+    assert lines[error + 1] == "    → load it"
     site.at_publisher(f"SELECT pg_drop_replication_slot('{_slot(site)}')")
     assert "no slot" in typed("status", file, environment=environment).out
 
@@ -210,6 +213,7 @@ def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: 
     assert seqnos == sorted(seqnos)
     assert browse("--article", 'sales."Order Lines"') == stored[3:4]
     assert browse("--from", f"0x{seqnos[2]}") == stored[2:]
+    assert browse("--from", f"0x{seqnos[2].lstrip('0')}") == stored[2:]
     assert browse("--to", seqnos[2]) == stored[:3]
     assert browse("--from", seqnos[2], "--to", f"0x{seqnos[3]}") == stored[2:4]
     assert browse("--limit", "2") == stored[:2]

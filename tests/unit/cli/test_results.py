@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from tranrepl.cli import results
+from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult, TableProgress
 
 _COPIED = TableProgress(article="public.orders", rows=6_172_839, bytes=1_200_000_000, share=1.0, seconds=61.0)
@@ -39,6 +40,23 @@ def test_rows_of_a_snapshot_stand_apart_from_commands(monkeypatch: pytest.Monkey
         ["step", "status", "transactions", "commands", "seconds", "commands/s"],
         ["log reader", "nothing to do", "0", "0", "0.2", ""],
         ["reporting", "done", "1,234,567", "2,345,678", "50.0", "46,914"],
+    ]
+
+
+def test_what_failed_fits_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = ErrorReport(kind=ErrorKind.CONFIGURATION, message="table public.orders holds rows")
+    told = {
+        "log reader": JobResult(transactions=1_234_567, commands=2_345_678, seconds=50.0),
+        "reporting snapshot": JobResult(error=refused),
+        "reporting": JobResult(seconds=0.24),
+    }
+    cells = _cells(_lines(told, monkeypatch))
+    assert [row[:2] for row in cells] == [
+        ["snapshot", "status"],
+        ["reporting", "failed"],
+        ["step", "status"],
+        ["log reader", "done"],
+        ["reporting", "nothing to do"],
     ]
 
 

@@ -33,6 +33,7 @@ _TAGS = (
     "CREATE SCHEMA",
     "CREATE TABLE",
 )
+_PRINTED = "`tranrepl script FILE --publisher` prints the statements"
 _NONE_OF_THEM = "the event triggers that announce them are not there"
 _ENABLED_ALWAYS = "A"
 
@@ -154,8 +155,7 @@ class SchemaChangeSetup:
             after = ", to run after `tranrepl setup FILE`" if any(step.allowed for step in missing) else ""
             yield (
                 f"{self._where}: role {self._session.info.user} may not make what announces schema changes, so they "
-                f"stop the publication: `tranrepl script FILE --publisher` prints the statements for a superuser{after}"
-                "; or set replicate_ddl: false"
+                f"stop the publication: {_PRINTED} for a superuser{after}; or set replicate_ddl: false"
             )
         if off:
             yield f"{self._where}: {off}, so schema changes stop the publication"
@@ -171,7 +171,9 @@ class SchemaChangeSetup:
         with translated_errors(self._where):
             triggers = self._found().triggers
             if any(it.name not in triggers for it in _EVENT_TRIGGERS):
-                return _NONE_OF_THEM
+                mine = all(step.allowed for step in self._missing())
+                makes = "`tranrepl setup FILE` makes them" if mine else f"{_PRINTED} for a superuser"
+                return f"{_NONE_OF_THEM}; {makes}"
             if any(it.enabled != _ENABLED_ALWAYS for it in triggers.values()):
                 return "an event trigger that announces them is disabled"
             return self._switched_off()
