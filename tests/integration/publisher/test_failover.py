@@ -95,7 +95,7 @@ def _base_backup(command: str, primary: PostgresServer, home: Path) -> PostgresS
 def _statements(block: str, where: str) -> list[str]:
     first, _, statements = block.partition("\n")
     assert first == f"-- at the {where}"
-    return statements.split(";")
+    return statements.strip().removesuffix(";").split(";")
 
 
 def test_a_crash_under_load_loses_nothing_and_the_reader_goes_on(
