@@ -38,8 +38,8 @@ def _set(topology: Topology, subscription: str) -> bool:
         out.print(f"{subscription}: no sequence is behind", highlight=False)
     missing = [
         f"{subscription}: column {it.name} of {it.table} has a sequence at the Publisher and none at the Subscriber: "
-        f"an INSERT there must give its value; to give it one, run there: {it.statement}; then `tranrepl sequences "
-        "FILE` again"
+        f"an INSERT there must give its value; to give it one, run there: {it.statement}; then again: "
+        "`tranrepl sequences FILE`"
         for it in done.without
     ]
     warn([*done.refused, *missing])

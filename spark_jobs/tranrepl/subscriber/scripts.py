@@ -7,7 +7,7 @@ from tranrepl.subscriber.batching.steps import ScriptStep
 _SKIP = "`tranrepl skip FILE -s NAME --xact-seqno 0x{}` leaves the script out at this Subscriber"
 MEND_REMEDY = f"mend what it needs at the Subscriber and deliver again; or {_SKIP}"
 REWRITE_REMEDY = f"{_SKIP}; run it without that statement then: `tranrepl exec FILE --sql SCRIPT.sql`"
-"""Of one that can never run as it stands."""
+"""For a script that can never run as it stands."""
 
 
 def not_run(step: ScriptStep, where: str, title: str) -> str:

@@ -280,7 +280,7 @@ def test_a_file_that_is_not_there_is_answered_with_those_that_are(name: str, sai
     assert _refusal(path) == f"{path}: {said.format(folder=tmp_path)}"
 
 
-def test_the_bare_name_of_a_publication_is_answered_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_name_is_answered_with_the_publications_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path(".pre-commit-config.yaml").write_text("repos: []\n", encoding="utf-8")
     assert _refusal(Path("shop")) == "shop: there is no such file\nno file of a publication is in ."
