@@ -13,7 +13,7 @@ from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequence_check import sequence_warnings
-from tranrepl.admin.unread_alterations import unread_alterations, unread_warnings
+from tranrepl.admin.unread_alterations import UnreadAlteration, missing_table, unread_alterations
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.stale_articles import waits_for_snapshot
@@ -68,8 +68,8 @@ class Checked:
     warnings: list[str] = field(default_factory=list)
     tables: list[tuple[Article, TableDescription]] = field(default_factory=list)
     purpose: CheckPurpose = CheckPurpose.SETUP
-    unread: Mapping[TableName, str] = field(default_factory=dict)
-    """What to say of tables that were altered after what the log reader has read."""
+    unread: Mapping[TableName, UnreadAlteration] = field(default_factory=dict)
+    """Tables that were altered after what the log reader has read."""
     publisher_system: str | None = None
     """System identifier of the server whose log is registered; None before it is."""
 
@@ -114,7 +114,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.collect(lambda: store_problems(publication.distributor.store))
         checked.warnings.extend(_not_propagated(publication))
         checked.collect(lambda: _clashes(topology))
-        checked.collect(lambda: _publisher(checked, topology, database, publisher))
+        checked.collect(lambda: _publisher(checked, topology, database, publisher, registered))
         checked.collect(lambda: _distributor(database))
         for subscription in publication.subscriptions:
             checked.collect(partial(_subscriber, checked, topology, database, publisher, subscription.name))
@@ -148,10 +148,11 @@ def check_publisher(topology: Topology) -> Checked:
 
     def problems() -> Iterator[ReplicationError]:
         with topology.distributor() as database:
-            followed = following(topology, registered_articles(topology, database))
+            registered = registered_articles(topology, database)
+            followed = following(topology, registered)
             yield from _position_problems(followed)
             with followed.publisher(_APPLICATION) as publisher:
-                yield from _tables(checked, followed.publication, database, publisher)
+                yield from _tables(checked, followed.publication, database, publisher, registered)
 
     checked.collect(problems)
     return checked
@@ -199,11 +200,15 @@ def _position_problems(topology: Topology) -> Iterator[ConfigurationError]:
 
 
 def _publisher(
-    checked: Checked, topology: Topology, database: DistributionDatabase, open_publisher: Callable[[], Publisher]
+    checked: Checked,
+    topology: Topology,
+    database: DistributionDatabase,
+    open_publisher: Callable[[], Publisher],
+    registered: Sequence[RegisteredArticle],
 ) -> Iterator[ReplicationError]:
     yield from _position_problems(topology)
     publisher = open_publisher()
-    yield from _tables(checked, topology.publication, database, publisher)
+    yield from _tables(checked, topology.publication, database, publisher, registered)
     if topology.publication.replicate_ddl:
         checked.warnings.extend(publisher.schema_changes.warnings())
     # Setup acts on all of them.
@@ -212,7 +217,11 @@ def _publisher(
 
 
 def _tables(
-    checked: Checked, publication: Publication, database: DistributionDatabase, publisher: Publisher
+    checked: Checked,
+    publication: Publication,
+    database: DistributionDatabase,
+    publisher: Publisher,
+    registered: Sequence[RegisteredArticle],
 ) -> Iterator[ReplicationError]:
     checked.warnings.extend(publisher.warnings())
     refused = list(publisher.problems())
@@ -220,33 +229,23 @@ def _tables(
     if not any(isinstance(it, MustBeReinitializedError) for it in refused):
         yield from _continuity(checked, publication, database, publisher)
     tables = publisher.describe([article.source for article in publication.articles])
+    if checked.purpose is CheckPurpose.SETUP:
+        with suppress(ReplicationError):
+            record = _registered(publication, database)
+            if record is not None:
+                checked.unread = unread_alterations(publication, publisher, database, record, tables, registered)
     for article in publication.articles:
-        table = tables.get(article.source)
+        table, unread = tables.get(article.source), checked.unread.get(article.source)
+        if unread is not None and unread.is_renamed:
+            yield unread.refusal
+            continue
         if table is None:
-            yield publisher.no_such_table(article.source)
+            yield missing_table(publication, publisher, article, registered)
             continue
         problems = list(publisher.article_problems(article, table))
         yield from problems
         if not problems:
             checked.tables.append((article, table))
-    if checked.purpose is CheckPurpose.SETUP:
-        checked.unread = _unread(checked, publication, database, publisher)
-
-
-def _unread(
-    checked: Checked, publication: Publication, database: DistributionDatabase, publisher: Publisher
-) -> Mapping[TableName, str]:
-    """Return by article what to say of tables that were altered and are to be left to the log, as far as the
-    distribution database can say."""
-    with suppress(ReplicationError):
-        record = _registered(publication, database)
-        if record is not None:
-            known = {it.source: it for it in database.articles.registered(record)}
-            articles = [
-                registered_article(article, table, known.get(article.source)) for article, table in checked.tables
-            ]
-            return unread_warnings(unread_alterations(publication, publisher, database, record, articles, known))
-    return {}
 
 
 def _read_by_snapshots(publication: Publication) -> list[TableName]:
@@ -302,7 +301,10 @@ def _subscriber(
         checked.warnings.extend(subscriber.warnings(checked.tables))
         if topology.publication.replicate_ddl:
             checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in checked.tables]))
-        waiting = {**_waiting_for_schema_changes(topology.publication, database, subscriber), **checked.unread}
+        waiting = {
+            **_waiting_for_schema_changes(topology.publication, database, subscriber),
+            **{source: it.warning for source, it in checked.unread.items()},
+        }
         checked.warnings.extend(waiting[it.source] for it, _ in checked.tables if it.source in waiting)
         yield from _articles(checked, subscriber, [it for it in checked.tables if it[0].source not in waiting])
         lacking = list(subscriber.right_problems(checked.tables))

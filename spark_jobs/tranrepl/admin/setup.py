@@ -56,7 +56,10 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             known = {article.source: article for article in database.articles.registered(record)}
             articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
             articles = [it.model_copy(update={"file_names": named[it.destination]}) for it in articles]
-            refuse_unread_alterations(unread_alterations(publication, publisher, database, record, articles, known))
+            described = {it.source: table for it, table in tables}
+            refuse_unread_alterations(
+                unread_alterations(publication, publisher, database, record, described, known.values())
+            )
             articles = _with_unread_labels(publication, publisher, record, articles, known)
             if record.registered_to is not None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.
@@ -82,11 +85,12 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             begins_after = publisher.end_of_log()
         record = database.publications.get(publication.publication)
         for subscription in publication.subscriptions:
-            _let_wait(database, record, subscription, articles, known, changed.sources)
+            _let_wait(database, record, subscription, articles, known, changed.sources, say)
         for source, why in unknown.items():
             for done in reinitialize_or_stop(database, record, publication, source, why):
                 say(done)
         articles = [_beginning(it, unknown, begins_after) for it in articles]
+        _say_ended(known.keys() - {it.source for it in articles}, say)
         stored = changed.store(articles)
         database.articles.set_up(record, articles)
         for gone in dropped:
@@ -183,6 +187,7 @@ def _let_wait(
     articles: Sequence[RegisteredArticle],
     known: Container[TableName],
     changed: Collection[TableName],
+    say: Say,
 ) -> None:
     """Mark articles that join an existing subscription as waiting for a snapshot, before any command of theirs is
     stored. One that changes in the middle of one begins again."""
@@ -194,9 +199,17 @@ def _let_wait(
     again = {str(it) for it in changed}
     initiated = [it for it, state in states if state.status is SubscriptionStatus.INITIATED]
     waiting = [it for it in initiated if it in again or it not in wanted]
+    joining: list[str] = []
     if subscription.sync_type is SyncType.AUTOMATIC:
-        waiting += [str(it.source) for it in articles if it.source not in known]
-    database.snapshots.subscribe(found, waiting, whole=False)
+        joining = [str(it.source) for it in articles if it.source not in known]
+    database.snapshots.subscribe(found, [*waiting, *joining], whole=False)
+    for source in joining:
+        say(f"article {source} of subscription {subscription.name}: the next run takes its snapshot")
+
+
+def _say_ended(ended: Iterable[TableName], say: Say) -> None:
+    for source in sorted(ended):
+        say(f"article {source} has ended: the file does not name it any more")
 
 
 def _set_up_subscription(

@@ -6,15 +6,58 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.settings.publication import Publication
+from tranrepl.settings.following import agrees, put_back
+from tranrepl.settings.publication import Article, PreCreation, Publication, SyncType
+
+_UNREAD = "and the log reader has not read that yet"
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadAlteration:
+    """What the log has still to announce of an article's table."""
+
+    article: Article
+    known: RegisteredArticle
+    """As its table is registered, maybe by another name."""
+    name: TableName
+    """The table's name now."""
+
+    @property
+    def is_renamed(self) -> bool:
+        return self.name != self.known.source
+
+    @property
+    def refusal(self) -> ConfigurationError:
+        """The error that keeps setup from taking the table as it is now."""
+        file = put_back(self.article, self.known) or "leave the file as it is"
+        if self.is_renamed:
+            return ConfigurationError(
+                f"article {self.article.source}: table {self.known.source} was renamed to {self.name}, {_UNREAD}",
+                remedy=f"{file}; `tranrepl log-reader FILE` reads it; then write the `source` and `destination` that "
+                "it names",
+            )
+        return ConfigurationError(
+            f"article {self.article.source}: its table was altered, {_UNREAD}: setup would keep the change from the "
+            "Subscribers",
+            remedy=f"{file}; `tranrepl log-reader FILE` reads it; then `tranrepl setup FILE`",
+        )
+
+    @property
+    def warning(self) -> str:
+        return (
+            f"article {self.article.source}: its table was altered, {_UNREAD}: until then it is not compared with the "
+            "Subscribers', and `tranrepl setup FILE` waits for `tranrepl log-reader FILE`"
+        )
 
 
 def unread_alterations(
@@ -22,50 +65,80 @@ def unread_alterations(
     publisher: Publisher,
     database: DistributionDatabase,
     record: PublicationRecord,
-    articles: Iterable[RegisteredArticle],
-    known: Mapping[TableName, RegisteredArticle],
-) -> list[TableName]:
-    """Return the tables that are not as they are registered, where the log may have still to announce why.
+    tables: Mapping[TableName, TableDescription],
+    registered: Iterable[RegisteredArticle],
+) -> dict[TableName, UnreadAlteration]:
+    """Return the articles whose tables are not as they are registered, where the log may have still to announce why.
 
-    `articles` are as setup would register them, `known` as they are registered. Where the log reader has failed, setup
-    may be what it needs: nothing is returned then.
+    `tables` are those that the file names. Where the log reader has failed, setup may be what it needs: nothing is
+    returned then.
     """
     if not publication.replicate_ddl or record.registered_to is None:
-        return []
-    differing = {it.source_object_id: it.source for it in articles if _differs(it, known.get(it.source))}
-    if not differing or publisher.schema_changes.why_unannounced() is not None:
-        return []
+        return {}
+    altered = list(_altered(publication, publisher, tables, list(registered)))
+    if not altered or publisher.schema_changes.why_unannounced() is not None:
+        return {}
     if database.history.log_reader_has_failed(record):
-        return []
-    return sorted(differing[it] for it in publisher.lately_altered(differing))
+        return {}
+    lately = publisher.lately_altered({it.known.source_object_id for it in altered})
+    return {it.article.source: it for it in altered if it.known.source_object_id in lately}
 
 
-def refuse_unread_alterations(tables: Iterable[TableName]) -> None:
+def refuse_unread_alterations(unread: Mapping[TableName, UnreadAlteration]) -> None:
     """Raise ConfigurationError for the first of these tables."""
-    for table in tables:
-        raise ConfigurationError(
-            f"article {table}: its table was altered, and the log reader has not read that yet: setup would keep the "
-            "change from the Subscribers",
-            remedy="`tranrepl log-reader FILE`, with the file as it was where it has been edited since, reads it; "
-            "then `tranrepl setup FILE`",
-        )
+    for source in sorted(unread):
+        raise unread[source].refusal
 
 
-def unread_warnings(tables: Iterable[TableName]) -> dict[TableName, str]:
-    """Return what `check` says of these tables, by article."""
-    return {
-        it: f"article {it}: its table was altered, and the log reader has not read that yet: until then it is not "
-        "compared with the Subscribers', and `tranrepl setup FILE` waits for `tranrepl log-reader FILE`"
-        for it in tables
-    }
+def missing_table(
+    publication: Publication, publisher: Publisher, article: Article, registered: Iterable[RegisteredArticle]
+) -> ConfigurationError:
+    """Return the error of an article whose table is not there by its name, and whose new name the log reader does not
+    bring."""
+    known = {it.source: it for it in registered}.get(article.source)
+    name = None if known is None else _name_now(publisher, known)
+    if known is None or name is None:
+        return publisher.no_such_table(article.source)
+    names = f"`source: {name}` and `destination: {known.destination}`"
+    takes_snapshots = any(it.sync_type is SyncType.AUTOMATIC for it in publication.subscriptions)
+    if takes_snapshots and article.pre_creation_cmd is PreCreation.NONE:
+        names = f"{names}, with `pre_creation_cmd: delete`,"
+    return ConfigurationError(
+        f"article {article.source}: its table was renamed to {name}, and no schema change in the log says so",
+        remedy=f"write {names} in the file; then `tranrepl setup FILE`: this article ends, and one of the new name "
+        f"begins{', which the next run copies' if takes_snapshots else ''}",
+    )
 
 
-def _differs(article: RegisteredArticle, known: RegisteredArticle | None) -> bool:
-    if known is None or known.source_object_id != article.source_object_id:
+def _altered(
+    publication: Publication,
+    publisher: Publisher,
+    tables: Mapping[TableName, TableDescription],
+    registered: list[RegisteredArticle],
+) -> Iterator[UnreadAlteration]:
+    by_source = {it.source: it for it in registered}
+    by_table = {it.source_object_id: it for it in registered}
+    for article in publication.articles:
+        table, known = tables.get(article.source), by_source.get(article.source)
+        # Where tables took each other's name, a file that nobody edited means what is registered.
+        if table is not None and (table.object_id not in by_table or not agrees(article, known)):
+            known = by_table.get(table.object_id)
+        if known is None:
+            continue
+        is_there = table is not None and table.object_id == known.source_object_id
+        name = article.source if is_there else _name_now(publisher, known)
+        if name is not None and (name != known.source or _differ(table, known.definition)):
+            yield UnreadAlteration(article, known, name)
+
+
+def _name_now(publisher: Publisher, known: RegisteredArticle) -> TableName | None:
+    return publisher.table_names([known.source_object_id]).get(known.source_object_id)
+
+
+def _differ(table: TableDescription | None, known: TableDefinition | None) -> bool:
+    if table is None or table.definition is None or known is None:
         return False
-    if known.definition is None or article.definition is None:
-        return False
-    return _columns(known.definition) != _columns(article.definition)
+    return _columns(known) != _columns(table.definition)
 
 
 def _columns(table: TableDefinition) -> set[tuple[int, str, int, int, bool]]:

@@ -157,6 +157,10 @@ class Publisher(Protocol):
         """Return those that exist."""
         ...
 
+    def table_names(self, object_ids: Collection[int]) -> Mapping[int, TableName]:
+        """Return the names by which these tables are known now, by object id; those that exist."""
+        ...
+
     def table_bytes(self, article: RegisteredArticle) -> int:
         """Return how large the article's table is."""
         ...

@@ -76,6 +76,28 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
             yield f"article {article.source}: its table was altered since; write {'; '.join(wanted)} in the file"
 
 
+def put_back(article: Article, registered: RegisteredArticle) -> str | None:
+    """Return what to write in the file again, so that the article is described as it is registered; None where it
+    is."""
+    now = registered_names(registered)
+    before = registered.file_names or now
+    written: list[str] = []
+    source = article.source if article.source in (now.source, before.source) else before.source
+    if source != article.source:
+        written.append(f"`source: {source}`")
+    if (article.destination or source) != registered.destination:
+        written.append(f"`destination: {registered.destination}`")
+    if article.columns is not None and set(article.columns) not in (set(now.columns or ()), set(before.columns or ())):
+        written.append("no `columns`" if before.columns is None else f"`columns: [{', '.join(before.columns)}]`")
+    if article.filter not in (now.filter, before.filter):
+        written.append("no `filter`" if before.filter is None else f"`filter: {before.filter}`")
+    if set(article.lob_columns) not in (set(now.lob_columns), set(before.lob_columns)):
+        written.append(f"`lob_columns: [{', '.join(before.lob_columns)}]`")
+    if any(getattr(article, name) != getattr(registered, name) for name in _SAME):
+        written.append("the other settings of the article as they were")
+    return f"write {', '.join(written)} in the file again" if written else None
+
+
 def new_edits(
     publication: Publication, before: Iterable[RegisteredArticle], now: Iterable[RegisteredArticle]
 ) -> list[str]:

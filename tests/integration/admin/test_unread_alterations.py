@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from support.whole_run import good_run, whole_run
 from tranrepl.admin.check import check
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import CallSyntax, Method, Propagation
-from tranrepl.settings.publication import Publication
+from tranrepl.settings.publication import Article, Publication
 
 _UNREAD = "its table was altered, and the log reader has not read that yet"
 _COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute
@@ -106,6 +107,100 @@ def test_a_file_that_was_edited_meanwhile_is_put_back_first(site: Site) -> None:
     site.run().raise_error()
     assert site.at_subscriber(_COLUMNS) == site.at_publisher(_COLUMNS)
     assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
+_RENAMED = "table public.item was renamed to {}, and the log reader has not read that yet"
+
+
+@pytest.mark.parametrize(
+    ("name", "edited"),
+    [
+        ("public.thing", {}),
+        ("public.thing", {"source": "public.thing"}),
+        ("public.thing", {"source": "public.thing", "destination": "public.item"}),
+        ("stock.item", {"source": "stock.item"}),
+    ],
+)
+def test_a_renamed_table_keeps_its_article_whether_or_not_setup_runs_before_the_log_reader(
+    site: Site, name: str, edited: dict[str, object]
+) -> None:
+    rename = "RENAME TO thing" if name == "public.thing" else "SET SCHEMA stock"
+    site.at_publisher("CREATE SCHEMA stock", f"ALTER TABLE item {rename}", f"INSERT INTO {name} VALUES (3, 3, '3')")
+    site.publication = _with_article(site, **edited)
+    (problem,) = check(site.topology).problems
+    assert problem.message.endswith(_RENAMED.format(name))
+    asked = "leave the file as it is" if not edited else "write `source: public.item` in the file again"
+    assert (problem.report.remedy or "").startswith(f"{asked}; `tranrepl log-reader FILE` reads it; then write ")
+    with pytest.raises(ConfigurationError, match=re.escape(_RENAMED.format(name))):
+        site.set_up()
+    site.publication = _with_article(site, source="public.item")
+    notices = site.read_log().notices
+    assert f"write source: {name} and destination: public.item in the file" in notices[-1]
+    site.publication = _with_article(site, source=name, destination="public.item")
+    assert site.set_up() == []
+    site.at_publisher(f"INSERT INTO {name} VALUES (4, 4, '4')")
+    assert not any(it.snapshot for it in good_run(site).values())
+    assert site.at_subscriber(_ROWS) == site.at_publisher(f"SELECT * FROM {name} ORDER BY id")
+
+
+def test_two_tables_that_took_each_others_name_are_left_to_the_log(site: Site) -> None:
+    articles = [*site.publication.articles, _article(source="public.thing", replica_identity="full")]
+    site.publication = site.publication.model_copy(update={"articles": articles})
+    site.at_publisher("CREATE TABLE thing (id int PRIMARY KEY)", "INSERT INTO thing VALUES (7)")
+    assert site.set_up()[-1] == "article public.thing of subscription reporting: the next run takes its snapshot"
+    good_run(site)
+    site.at_publisher(
+        "BEGIN; ALTER TABLE item RENAME TO other; ALTER TABLE thing RENAME TO item; ALTER TABLE other RENAME TO thing;"
+        "INSERT INTO item VALUES (8); INSERT INTO thing VALUES (3, 3, '3'); COMMIT"
+    )
+    with pytest.raises(ConfigurationError, match=re.escape(_RENAMED.format("public.thing"))):
+        site.set_up()
+    good_run(site)
+    for here, there in (("item", "thing"), ("thing", "item")):
+        assert site.at_subscriber(f"TABLE {here} ORDER BY id") == site.at_publisher(f"TABLE {there} ORDER BY id")
+
+
+@pytest.mark.parametrize("sync_type", ["automatic", "replication_support_only"])
+@pytest.mark.parametrize("read_before", [True, False])
+def test_a_renamed_table_that_the_log_does_not_tell_begins_anew_and_loses_nothing(
+    databases: DatabasesFactory, tmp_path: Path, sync_type: str, read_before: bool
+) -> None:
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": sync_type}
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), [subscription])
+    site.at_publisher("CREATE TABLE item (id int PRIMARY KEY)")
+    site.set_up()
+    site.at_publisher("INSERT INTO item VALUES (1)")
+    good_run(site)
+    site.at_publisher("INSERT INTO item VALUES (2)", "ALTER TABLE item RENAME TO thing", "INSERT INTO thing VALUES (3)")
+    if read_before:
+        good_run(site)
+    (problem,) = check(site.topology).problems
+    assert problem.message == (
+        "article public.item: its table was renamed to public.thing, and no schema change in the log says so"
+    )
+    copied = sync_type == "automatic"
+    also = {"pre_creation_cmd": "delete"} if copied else {}
+    remedy = problem.report.remedy or ""
+    assert remedy.startswith("write `source: public.thing` and `destination: public.item`")
+    assert ("with `pre_creation_cmd: delete`" in remedy) == copied
+    site.publication = _with_article(site, source="public.thing", destination="public.item", **also)
+    done = site.set_up()
+    assert "article public.item has ended: the file does not name it any more" in done
+    assert ("article public.thing of subscription reporting: the next run takes its snapshot" in done) == copied
+    site.at_publisher("INSERT INTO thing VALUES (4)", "DELETE FROM thing WHERE id = 1")
+    good_run(site)
+    assert site.at_subscriber("TABLE item ORDER BY id") == site.at_publisher("TABLE thing ORDER BY id")
+
+
+def _article(**settings: object) -> Article:
+    return Article.model_validate(settings)
+
+
+def _with_article(site: Site, **settings: object) -> Publication:
+    """Return the publication with other settings of its only article."""
+    (article,) = site.publication.articles
+    edited = _article(**{**article.model_dump(exclude_unset=True), **settings})
+    return site.publication.model_copy(update={"articles": [edited]})
 
 
 def _calling_updates(site: Site, syntax: CallSyntax) -> Publication:

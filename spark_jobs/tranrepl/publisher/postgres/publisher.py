@@ -41,7 +41,7 @@ from tranrepl.publisher.postgres.published_tables import (
     published_tables,
     refuse_unfit,
 )
-from tranrepl.publisher.postgres.redefined_tables import any_redefined, lately_altered
+from tranrepl.publisher.postgres.redefined_tables import any_redefined, lately_altered, table_names
 from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
@@ -111,6 +111,10 @@ class PostgresPublisher:
             )
             for name, it in found.items()
         }
+
+    def table_names(self, object_ids: Collection[int]) -> Mapping[int, TableName]:
+        with translated_errors(self.where):
+            return table_names(self.session, object_ids)
 
     def table_bytes(self, article: RegisteredArticle) -> int:
         return sum(it.bytes for it in table_sizes(self.session, article).values())

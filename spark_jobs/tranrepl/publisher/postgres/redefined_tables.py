@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.partitions import partitions
@@ -28,6 +29,10 @@ SELECT c.oid::bigint
        FROM (SELECT c.xmin UNION ALL
              SELECT a.xmin FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) x (by))
 """
+_NAMES = """
+SELECT c.oid::bigint, n.nspname, c.relname
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::oid[])
+"""
 _Columns = set[tuple[object, ...]]
 
 
@@ -43,6 +48,11 @@ def any_redefined(session: Session, articles: Sequence[RegisteredArticle]) -> bo
     for found in partitions(session, divided):
         leaves[found.root].add(found.object_id)
     return any(columns[number] != _columns(it) or leaves[number] != _leaves(it) for number, it in known.items())
+
+
+def table_names(session: Session, object_ids: Collection[int]) -> dict[int, TableName]:
+    """Return the names of now of those tables that exist."""
+    return {number: TableName(*name) for number, *name in session.execute(_NAMES, [list(object_ids)])}
 
 
 def lately_altered(session: Session, slot: str, object_ids: Collection[int]) -> frozenset[int]:
