@@ -243,7 +243,7 @@ def _tables(
             yield missing_table(publication, publisher, article, registered)
             continue
         problems = list(publisher.article_problems(article, table))
-        yield from problems
+        yield from [unread.refusal] if problems and unread is not None and unread.gone else problems
         if not problems:
             checked.tables.append((article, table))
 

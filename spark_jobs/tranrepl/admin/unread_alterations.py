@@ -31,6 +31,8 @@ class UnreadAlteration:
     """As its table is registered, maybe by another name."""
     name: TableName
     """The table's name now."""
+    gone: tuple[str, ...] = ()
+    """What became of columns that are registered by a name that the table does not have any more."""
 
     @property
     def is_renamed(self) -> bool:
@@ -45,6 +47,12 @@ class UnreadAlteration:
                 f"article {self.article.source}: table {self.known.source} was renamed to {self.name}, {_UNREAD}",
                 remedy=f"{file}; `tranrepl log-reader FILE` reads it; then write the `source` and `destination` that "
                 "it names",
+            )
+        if self.gone:
+            return ConfigurationError(
+                f"article {self.article.source}: its table was altered, {_UNREAD}: {', '.join(self.gone)}",
+                remedy=f"{file}; `tranrepl run FILE` reads it, brings it to the Subscribers, and names what to write "
+                "in the file; then `tranrepl setup FILE`",
             )
         return ConfigurationError(
             f"article {self.article.source}: its table was altered, {_UNREAD}: setup would keep the change from the "
@@ -128,11 +136,22 @@ def _altered(
         is_there = table is not None and table.object_id == known.source_object_id
         name = article.source if is_there else _name_now(publisher, known)
         if name is not None and (name != known.source or _differ(table, known.definition)):
-            yield UnreadAlteration(article, known, name)
+            yield UnreadAlteration(article, known, name, tuple(_gone(table, known)))
 
 
 def _name_now(publisher: Publisher, known: RegisteredArticle) -> TableName | None:
     return publisher.table_names([known.source_object_id]).get(known.source_object_id)
+
+
+def _gone(table: TableDescription | None, known: RegisteredArticle) -> Iterator[str]:
+    if table is None or table.definition is None or known.definition is None:
+        return
+    for it in known.definition.columns:
+        now = table.definition.by_ordinal.get(it.ordinal)
+        if now is None:
+            yield f"column {it.name} was dropped"
+        elif now.name != it.name:
+            yield f"column {it.name} was renamed to {now.name}"
 
 
 def _differ(table: TableDescription | None, known: TableDefinition | None) -> bool:

@@ -143,6 +143,44 @@ def test_a_renamed_table_keeps_its_article_whether_or_not_setup_runs_before_the_
     assert site.at_subscriber(_ROWS) == site.at_publisher(f"SELECT * FROM {name} ORDER BY id")
 
 
+@pytest.mark.parametrize(
+    ("alteration", "became", "columns"),
+    [
+        ("RENAME a TO b", "column a was renamed to b", ["id", "b", "c"]),
+        ("DROP a", "column a was dropped", ["id", "c"]),
+    ],
+)
+def test_a_file_that_names_a_column_which_is_gone_stays_as_it_is_until_that_is_read(
+    site: Site, alteration: str, became: str, columns: list[str]
+) -> None:
+    registered = ["id", "a", "c"]
+    site.publication = _with_article(site, columns=registered)
+    site.set_up()
+    site.at_publisher(f"ALTER TABLE item {alteration}", "INSERT INTO item (id) VALUES (3)")
+    (problem,) = check(site.topology).problems
+    assert problem.message == f"article public.item: {_UNREAD}: {became}"
+    assert (problem.report.remedy or "").startswith("leave the file as it is; `tranrepl run FILE` reads it")
+
+    site.publication = _with_article(site, columns=columns)
+    back = "write `columns: [id, a, c]` in the file again; "
+    with pytest.raises(ConfigurationError, match=became) as refused:
+        site.set_up()
+    assert f"{back}`tranrepl run FILE` reads it" in str(refused.value)
+    with pytest.raises(ConfigurationError, match="not registered as its file describes it") as unread:
+        site.read_log()
+    assert f"{back}`tranrepl log-reader FILE` reads" in str(unread.value)
+
+    site.publication = _with_article(site, columns=registered)
+    (reading, *_) = good_run(site).values()
+    assert f"write columns: [{', '.join(columns)}] in the file" in reading.notices[-1]
+    site.publication = _with_article(site, columns=columns)
+    site.set_up()
+    site.at_publisher("INSERT INTO item (id) VALUES (4)")
+    good_run(site)
+    assert site.at_subscriber(_COLUMNS) == site.at_publisher(_COLUMNS)
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
 def test_two_tables_that_took_each_others_name_are_left_to_the_log(site: Site) -> None:
     articles = [*site.publication.articles, _article(source="public.thing", replica_identity="full")]
     site.publication = site.publication.model_copy(update={"articles": articles})
