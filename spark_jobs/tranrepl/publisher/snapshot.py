@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tranrepl.errors import TransientError
+from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.publisher.comparison import PublisherComparison
 
 Values = list[str | None]
 
-REGISTERING = (
-    "`tranrepl log-reader FILE` registers the schema change; where it does not, because event triggers were off or "
-    "schema changes are not replicated, `tranrepl setup FILE` does"
+_REGISTERING = (
+    "`tranrepl log-reader FILE` registers the schema change; where it does not, because it was not announced, "
+    "`tranrepl setup FILE` does"
 )
-"""What to do where a table is not as it is registered."""
+_SETTING_UP = (
+    "schema changes are not replicated (replicate_ddl: false): make the Subscribers' tables fit, as `tranrepl check "
+    "FILE` says; then `tranrepl setup FILE` registers the change"
+)
+
+
+class UnregisteredError(TransientError):
+    """A table is not as it is registered."""
+
+    def __init__(self, message: str, article: str) -> None:
+        super().__init__(message, remedy=_REGISTERING, article=article)
+
+
+@contextmanager
+def needing_registered_tables(*, replicate_ddl: bool) -> Iterator[None]:
+    """Raise ConfigurationError in the place of UnregisteredError where schema changes are not replicated: then no log
+    reader registers them, and trying again does not help."""
+    try:
+        yield
+    except UnregisteredError as error:
+        if replicate_ddl:
+            raise
+        raise ConfigurationError(error.message, remedy=_SETTING_UP, article=error.report.article) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +112,9 @@ class Snapshot(Protocol):
         ...
 
 
-def renamed_or_dropped(where: str, article: RegisteredArticle) -> TransientError:
+def renamed_or_dropped(where: str, article: RegisteredArticle) -> UnregisteredError:
     """Return the error of an article whose table is not there by its name, though another one may be."""
-    return TransientError(
+    return UnregisteredError(
         f"{where}: table {article.source} is not the one that is registered: that was renamed or dropped",
-        remedy=REGISTERING,
-        article=str(article.source),
+        str(article.source),
     )

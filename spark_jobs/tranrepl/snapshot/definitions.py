@@ -10,14 +10,14 @@ from itertools import pairwise
 import pyarrow as pa
 
 from tranrepl.distribution.opening import OpenDistribution
-from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.publisher.snapshot import REGISTERING
+from tranrepl.publisher.snapshot import UnregisteredError
 from tranrepl.settings.publication import Partitions
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.steps import SchemaStep
@@ -123,12 +123,8 @@ def _require_labels(publisher: Publisher, article: RegisteredArticle, table: Tab
         raise _not_registered(publisher, str(article.source), f"a label of type {', '.join(renamed)}")
 
 
-def _not_registered(publisher: Publisher, article: str, what: str) -> TransientError:
-    return TransientError(
-        f"article {article}: {publisher.where}: {what} is not registered yet",
-        remedy=REGISTERING,
-        article=article,
-    )
+def _not_registered(publisher: Publisher, article: str, what: str) -> UnregisteredError:
+    return UnregisteredError(f"article {article}: {publisher.where}: {what} is not registered yet", article)
 
 
 @dataclass(frozen=True, slots=True)

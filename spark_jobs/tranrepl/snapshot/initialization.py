@@ -33,7 +33,7 @@ from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError, TransientE
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
-from tranrepl.publisher.snapshot import Snapshot, TableRange
+from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.definitions import bring_to_definitions, require_labels, require_registered, tables_behind
 from tranrepl.snapshot.earlier_rows import delete_earlier_rows
@@ -126,7 +126,8 @@ class _Loading:
         """Copy the tables' rows, while the Publisher's snapshot lives; return the fence that the Subscriber set."""
         plan, target = self.plan, self.plan.target
         with self.exported.source.session("tranrepl snapshot") as holder:
-            holder.hold([it.article for it in plan.articles])
+            with needing_registered_tables(replicate_ddl=plan.request.publication.replicate_ddl):
+                holder.hold([it.article for it in plan.articles])
             if plan.request.publication.replicate_ddl:
                 # Now and as the snapshot sees them, the tables are the same by now, and stay so.
                 require_registered(plan.publisher, plan.articles)

@@ -16,7 +16,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.publisher.snapshot import renamed_or_dropped
+from tranrepl.publisher.snapshot import needing_registered_tables, renamed_or_dropped
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.applier import ApplierOptions
@@ -120,9 +120,10 @@ def open_snapshot(
         if problem is not None:
             raise problem
         tables = publisher.describe([it.source for it in waiting.articles])
-        for it in waiting.articles:
-            if it.source not in tables:
-                raise renamed_or_dropped(publisher.where, it)
+        with needing_registered_tables(replicate_ddl=publication.replicate_ddl):
+            for it in waiting.articles:
+                if it.source not in tables:
+                    raise renamed_or_dropped(publisher.where, it)
         sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
         settings = follow(publication, waiting.articles).articles
         articles = _described(settings, waiting.articles, tables, sizes)

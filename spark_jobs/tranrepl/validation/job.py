@@ -17,7 +17,7 @@ from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.publisher.snapshot import SnapshotSession
+from tranrepl.publisher.snapshot import SnapshotSession, needing_registered_tables
 from tranrepl.snapshot.definitions import require_labels
 from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.comparison import SubscriberComparison, by_statements
@@ -78,6 +78,7 @@ class _Validation:
         articles = [it for it in chosen if str(it.source) not in waiting]
         passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
         with (
+            needing_registered_tables(replicate_ddl=self.request.publication.replicate_ddl),
             self.sync_point.held({it.article_id: by_statements(it) for it in articles}) as point,
             open_comparison_targets(self.sync_point, point, articles) as targets,
         ):

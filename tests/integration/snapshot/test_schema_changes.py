@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from support.killed_jobs import SiteJob
 from support.site import Site
 from support.spark_here import SparkHere
 from support.stored_history import StoredHistory
-from support.whole_run import whole_run
+from support.whole_run import good_run, whole_run
+from tranrepl.admin.check import check
 from tranrepl.distributor.database import UnknownRows
-from tranrepl.errors import ConfigurationError, TransientError
+from tranrepl.errors import ConfigurationError, ErrorKind, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
@@ -119,6 +121,30 @@ def test_nothing_is_copied_before_the_log_reader_has_registered_a_change(stateme
         site.take_snapshot()
     assert "`tranrepl log-reader FILE` registers the schema change" in (refused.value.report.remedy or "")
     assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before
+
+
+def test_a_snapshot_names_setup_alone_where_schema_changes_are_not_replicated(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    article = {"source": "public.t", "pre_creation_cmd": "truncate"}
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    site = Site(databases(), tmp_path / "store", [article], SparkHere(), [subscription])
+    site.at_publisher(_TABLE, _ROWS)
+    site.set_up()
+    good_run(site)
+    site.at_publisher("ALTER TABLE t ADD COLUMN added integer DEFAULT 3, ALTER COLUMN other TYPE bigint")
+    for error in (site.validate().error, whole_run(site)["reporting snapshot"].error):
+        assert error is not None
+        assert error.kind is ErrorKind.CONFIGURATION
+        assert "as `tranrepl check FILE` says; then `tranrepl setup FILE` registers" in (error.remedy or "")
+    (problem,) = check(site.topology).problems
+    statement = re.search(r"ALTER TABLE [^;`]+ ADD COLUMN [^;`]+", problem.report.remedy or "")
+    assert statement is not None
+    site.at_subscriber(statement[0])
+    site.set_up()
+    good_run(site)
+    rows = "SELECT * FROM t ORDER BY id"
+    assert site.at_subscriber(rows) == site.at_publisher(rows)
 
 
 @pytest.mark.slow_after(1)

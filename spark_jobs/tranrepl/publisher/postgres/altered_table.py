@@ -12,7 +12,7 @@ from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.snapshot import REGISTERING
+from tranrepl.publisher.snapshot import UnregisteredError
 
 # What a query gives of a domain is what the domain is made of.
 _COLUMNS = """
@@ -29,15 +29,13 @@ SELECT a.attnum, a.attname::text, a.atttypid::bigint, a.atttypmod, g.type::bigin
 
 
 def refuse_altered(session: Session, where: str, article: RegisteredArticle) -> None:
-    """Raise TransientError where the columns that the snapshot has are not those that are registered, or that the table
-    has now. The table is locked by then."""
+    """Raise UnregisteredError where the columns that the snapshot has are not those that are registered, TransientError
+    where they are not those that the table has now. The table is locked by then."""
     seen = session.execute(_COLUMNS, {"table": article.source_object_id}).fetchall()
     registered = {(it.ordinal, it.name, it.type_oid, it.type_modifier) for it in article.columns}
     if not registered.issubset(column[:4] for column in seen):
-        raise TransientError(
-            f"{where}: the columns of table {article.source} are not those that are registered",
-            remedy=REGISTERING,
-            article=str(article.source),
+        raise UnregisteredError(
+            f"{where}: the columns of table {article.source} are not those that are registered", str(article.source)
         )
     try:
         with session.transaction():
