@@ -69,7 +69,8 @@ def _refuse_schema_changes(opened: OpenDistribution, watermark: bytes, xact_seqn
 def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -> str:
     """Let the next delivery begin with a stored transaction, though it was delivered before; what was done.
 
-    Raises ConfigurationError where it is not stored, or not delivered yet.
+    Raises ConfigurationError where it is not stored, or not delivered yet, and where a schema change was delivered
+    since: the Subscriber's tables are not of the definition that the commands before it are of.
     """
     with _without_delivery(topology, subscription) as (opened, watermark):
         before = preceding(xact_seqno)
@@ -83,10 +84,29 @@ def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: by
                 f"subscription {subscription}: transaction 0x{xact_seqno.hex()} is not stored",
                 remedy="`tranrepl browse FILE` shows which ones are",
             )
+        _refuse_delivered_schema_changes(opened, before, watermark)
         opened.subscriber.move_watermark(watermark, before)
         done = f"delivery goes back to transaction 0x{xact_seqno.hex()} by an administrator"
         opened.database.history.record_administration(opened.record, opened.subscription, before, done)
     return done
+
+
+def _refuse_delivered_schema_changes(opened: OpenDistribution, before: bytes, watermark: bytes) -> None:
+    stored = opened.database.schema_changes.after(opened.record, before)
+    changes = [
+        f"{it.change.tag} of article {it.change.source} in transaction 0x{it.xact_seqno.hex()}"
+        for it in stored
+        if it.xact_seqno <= watermark
+    ]
+    if not changes:
+        return
+    name = opened.subscription.subscription
+    raise ConfigurationError(
+        f"subscription {name}: its delivery cannot go back over schema changes, which its tables have already: "
+        f"{', '.join(changes)}",
+        remedy=f"`tranrepl reinitialize FILE -s {name}` reinitializes it; with sync_type: replication_support_only, "
+        "load the Publisher's rows into its Subscriber before",
+    )
 
 
 @contextmanager

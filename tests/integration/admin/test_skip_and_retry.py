@@ -11,8 +11,11 @@ from support.in_process import deliver_stored, read_log_into_store
 from support.observed import ITEM, distribution_rows, insert_transactions, stored_commands, watermark
 from support.site import Site
 from support.spark_here import SparkHere
+from support.whole_run import good_run
 from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 
 @pytest.fixture
@@ -69,6 +72,35 @@ def test_delivery_goes_back_to_a_transaction_that_is_stored(site: Site) -> None:
     with pytest.raises(ConfigurationError, match="is not delivered yet"):
         retry_from_transaction(site.topology, "reporting", later)
     assert watermark(site) == third
+
+
+def test_delivery_does_not_go_back_over_schema_changes(databases: DatabasesFactory, tmp_path: Path) -> None:
+    article = {"source": "public.item", "pre_creation_cmd": "truncate"}
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    site = Site(databases(), tmp_path / "store", [article], SparkHere(), [subscription], replicate_ddl=True)
+    site.at_publisher(ITEM)
+    site.set_up()
+    good_run(site)
+    insert_transactions(site, 1)
+    site.at_publisher("ALTER TABLE item DROP COLUMN note, ADD COLUMN town text DEFAULT 'here'")
+    site.at_publisher("INSERT INTO item VALUES (2, 2, 'there')", "INSERT INTO item VALUES (3, 3, 'x')")
+    good_run(site)
+    first, change, second, third = dict.fromkeys(_seqnos(site))
+    for earlier in (first, change):
+        with pytest.raises(ConfigurationError, match="cannot go back over schema changes") as refused:
+            retry_from_transaction(site.topology, "reporting", earlier)
+        assert f"ALTER TABLE of article public.item in transaction 0x{change.hex()}" in refused.value.message
+        assert "`tranrepl reinitialize FILE -s reporting`" in (refused.value.report.remedy or "")
+        assert watermark(site) == third
+    rows = "SELECT * FROM item ORDER BY id"
+    site.at_subscriber("DELETE FROM item WHERE id > 1")
+    retry_from_transaction(site.topology, "reporting", second)
+    good_run(site)
+    assert site.at_subscriber(rows) == site.at_publisher(rows)
+    site.at_subscriber("DELETE FROM item")
+    mark_for_reinitialization(SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology)
+    good_run(site)
+    assert site.at_subscriber(rows) == site.at_publisher(rows)
 
 
 @pytest.mark.parametrize("text", ["", "0x12", "0x00000000000000zz", "not a number"])
