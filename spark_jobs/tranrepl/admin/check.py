@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -10,9 +10,11 @@ from functools import cache, partial
 
 from tranrepl.admin.altered_tables import unknown_rows
 from tranrepl.admin.followed_names import following, registered_articles
+from tranrepl.admin.missing_tables import missing_table_warnings
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequence_check import sequence_warnings
+from tranrepl.admin.settings_check import clashes, not_propagated
 from tranrepl.admin.unread_alterations import UnreadAlteration, missing_table, unread_alterations
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
@@ -29,7 +31,6 @@ from tranrepl.errors import (
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.following import edits
@@ -37,8 +38,6 @@ from tranrepl.settings.publication import Article, Publication, Subscription, Sy
 from tranrepl.settings.registration import PublishedTables, registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
-from tranrepl.subscriber.capabilities import Capabilities
-from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.tables_version import REVISION
@@ -112,8 +111,8 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.collect(_spark_submit)
         checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
         checked.collect(lambda: store_problems(publication.distributor.store))
-        checked.warnings.extend(_not_propagated(publication))
-        checked.collect(lambda: _clashes(topology))
+        checked.warnings.extend(not_propagated(publication))
+        checked.collect(lambda: clashes(topology))
         checked.collect(lambda: _publisher(checked, topology, database, publisher, registered))
         checked.collect(lambda: _distributor(database))
         for subscription in publication.subscriptions:
@@ -127,19 +126,6 @@ def _outdated_names(
     """Warn of names in the file that a schema change has overtaken."""
     checked.warnings.extend(edits(publication, registered))
     yield from ()
-
-
-def _not_propagated(publication: Publication) -> Iterator[str]:
-    """Yield a warning for each article whose UPDATEs may meet rows that were never sent. Source: `sp_addarticle`, the
-    caution at NONE."""
-    for article in publication.articles:
-        for option, command in (("ins_cmd", article.ins_cmd), ("del_cmd", article.del_cmd)):
-            if command.method is Method.NONE and article.upd_cmd.method is not Method.NONE:
-                half = "INSERT" if option == "ins_cmd" else "DELETE"
-                yield (
-                    f"article {article.source}: {option}: NONE also drops the {half} of an UPDATE that goes out as "
-                    "DELETE and INSERT, or that moves a row across the row filter"
-                )
 
 
 def check_publisher(topology: Topology) -> Checked:
@@ -156,24 +142,6 @@ def check_publisher(topology: Topology) -> Checked:
 
     checked.collect(problems)
     return checked
-
-
-def _clashes(topology: Topology) -> Iterator[ReplicationError]:
-    """Yield an error for each pair of articles that would share a procedure or a table at a Subscriber, each pair
-    once."""
-    seen: set[str] = set()
-    for subscription in topology.publication.subscriptions:
-        for problem in _clashes_at(topology.publication, topology.dialect(subscription.name).capabilities):
-            if problem.message not in seen:
-                seen.add(problem.message)
-                yield problem
-
-
-def _clashes_at(publication: Publication, able: Capabilities) -> Iterator[ConfigurationError]:
-    if able.procedures:
-        yield from shared_names(publication.articles, able.procedure_names, able.name_case)
-    if not able.schemas:
-        yield from shared_tables(publication.articles, able.title)
 
 
 def _java() -> Iterator[ReplicationError]:
@@ -306,6 +274,8 @@ def _subscriber(
             **{source: it.warning for source, it in checked.unread.items()},
         }
         checked.warnings.extend(waiting[it.source] for it, _ in checked.tables if it.source in waiting)
+        missing = _missing_tables(checked, topology.publication, database, subscriber, name)
+        checked.warnings.extend(missing.values())
         yield from _articles(checked, subscriber, [it for it in checked.tables if it[0].source not in waiting])
         lacking = list(subscriber.right_problems(checked.tables))
         yield from lacking
@@ -317,7 +287,7 @@ def _subscriber(
             checked.warnings.extend(
                 sequence_warnings(checked.tables, open_publisher, subscriber, settings, tables_are_current=are_current)
             )
-    yield from _in_the_way(checked, topology, database, name)
+    yield from _in_the_way(checked, topology, database, name, missing)
 
 
 def _articles(checked: Checked, subscriber: Subscriber, tables: PublishedTables) -> Iterator[ReplicationError]:
@@ -341,11 +311,23 @@ def _waiting_for_schema_changes(
     return {}
 
 
+def _missing_tables(
+    checked: Checked, publication: Publication, database: DistributionDatabase, subscriber: Subscriber, name: str
+) -> Mapping[TableName, str]:
+    """Return by article what to say of tables that the Subscriber has lost."""
+    with suppress(ReplicationError):
+        record = _registered(publication, database) if checked.purpose is CheckPurpose.SETUP else None
+        return missing_table_warnings(publication, database, record, name, subscriber, checked.tables)
+    return {}
+
+
 def _in_the_way(
-    checked: Checked, topology: Topology, database: DistributionDatabase, name: str
+    checked: Checked, topology: Topology, database: DistributionDatabase, name: str, missing: Container[TableName]
 ) -> Iterator[ReplicationError]:
     """Yield an error for each table with rows at the Subscriber that a snapshot would meet and must not touch."""
-    wanted = _to_be_initialized(checked, topology.publication, database, topology.publication.subscription(name))
+    wanted = _to_be_initialized(
+        checked, topology.publication, database, topology.publication.subscription(name), missing
+    )
     chosen = [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
         for article, table in checked.tables
@@ -359,7 +341,11 @@ def _in_the_way(
 
 
 def _to_be_initialized(
-    checked: Checked, publication: Publication, database: DistributionDatabase, subscription: Subscription
+    checked: Checked,
+    publication: Publication,
+    database: DistributionDatabase,
+    subscription: Subscription,
+    missing: Container[TableName],
 ) -> frozenset[TableName]:
     """Return the articles of which a snapshot will be taken, by source, as far as the distribution database can say."""
     keeps_rows = checked.purpose is CheckPurpose.LOG_READER_REINITIALIZATION
@@ -368,12 +354,16 @@ def _to_be_initialized(
     if checked.purpose is CheckPurpose.REINITIALIZATION:
         return frozenset(it.source for it in publication.articles)
     with suppress(ReplicationError):
-        return _waiting(checked, publication, database, subscription)
+        return _waiting(checked, publication, database, subscription, missing)
     return frozenset()
 
 
 def _waiting(
-    checked: Checked, publication: Publication, database: DistributionDatabase, subscription: Subscription
+    checked: Checked,
+    publication: Publication,
+    database: DistributionDatabase,
+    subscription: Subscription,
+    missing: Container[TableName],
 ) -> frozenset[TableName]:
     everything = frozenset(it.source for it in publication.articles)
     if database.is_earlier():
@@ -391,8 +381,14 @@ def _waiting(
     unknown = {
         article.source
         for article, table in checked.tables
-        if article.source not in checked.unread
-        and unknown_rows(publication, known.get(article.source), registered_article(article, table)) is not None
+        if article.source in known
+        and article.source not in checked.unread
+        and (article.source in missing or _changed(publication, article, table, known[article.source]))
         and waits_for_snapshot(publication, article.source, subscription)
     }
     return frozenset(it for it in everything if it not in known or str(it) in waiting or it in unknown)
+
+
+def _changed(publication: Publication, article: Article, table: TableDescription, known: RegisteredArticle) -> bool:
+    """Return whether it is not known any more which rows the Subscriber has."""
+    return unknown_rows(publication, known, registered_article(article, table, known)) is not None

@@ -5,11 +5,13 @@ Subscribers come first and the Publisher last, so that a failure leaves nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from tranrepl.admin.altered_tables import unknown_rows, with_alterations, without_rows
 from tranrepl.admin.changed_articles import changed_articles, changed_definitions, pass_to_definitions
 from tranrepl.admin.followed_names import following, registered_articles
+from tranrepl.admin.missing_tables import reinitialize_or_stop_missing
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.admin.old_commands import refuse_old_commands
 from tranrepl.admin.recorded_definitions import standing_articles
@@ -274,7 +276,11 @@ def _set_up_subscriber(
 ) -> None:
     with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
         set_up_subscriber_tables(subscriber, say)
-        for done in _set_up_destinations(subscriber, subscription, tables):
+        missing = partial(
+            reinitialize_or_stop_missing,
+            *(database, record, topology.publication, subscription.name, subscriber, tables),
+        )
+        for done in _set_up_destinations(subscriber, subscription, tables, missing):
             say(done)
         for done in subscriber.set_up_procedures(standing_articles(database, record, subscriber, articles)):
             say(done)
@@ -292,10 +298,13 @@ def _set_up_subscriber(
         )
 
 
-def _set_up_destinations(subscriber: Subscriber, subscription: Subscription, tables: Tables) -> Iterator[str]:
+def _set_up_destinations(
+    subscriber: Subscriber, subscription: Subscription, tables: Tables, missing: Callable[[], Iterator[str]]
+) -> Iterator[str]:
     keys = published_foreign_keys(tables) if subscription.foreign_keys else NO_FOREIGN_KEYS
     destinations = [article.destination_table for article, _ in tables]
     with subscriber.reading_together(tables):
+        yield from missing()
         new = {name for name in destinations if not subscriber.has_destination(name)}
         for article, table in tables:
             wanted = table.without_sequences() if subscription.sequences is False else table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum, auto
 from typing import Protocol
@@ -79,6 +79,10 @@ class Subscriber(Protocol):
         ...
 
     def has_destination(self, table: TableName) -> bool: ...
+
+    def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
+        """Return the Publisher's partitions that setup would make here, each with the name it would give it."""
+        ...
 
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import sqlalchemy as sa
@@ -219,6 +219,11 @@ class SqlSubscriber:
 
     def has_destination(self, table: TableName) -> bool:
         return self._find_destination(table) is not None
+
+    def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
+        """Return none: a destination is one table."""
+        del article, source
+        return {}
 
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()

@@ -92,8 +92,9 @@ def article_warnings(session: Session, where: str, article: Article, source: Tab
     """Yield what of an article without problems may not fit into the table that is there."""
     table = find_destination(session, where, article.destination_table)
     at = f"article {article.source}: {where}: table {article.destination_table}"
-    for partition, statement in missing_partitions(session, article, source):
-        yield f"{at} has no partition {partition}: `tranrepl setup FILE` makes it, by {statement.as_string(session)}"
+    for it in missing_partitions(session, article, source):
+        made = it.statement.as_string(session)
+        yield f"{at} has no partition {it.there}: `tranrepl setup FILE` makes it, by {made}"
     pairs = [(it, table.column(it.name)) for it in source.published(article.columns)] if table is not None else []
     for column, found in pairs:
         if found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -34,11 +35,21 @@ def divided_by(article: Article, source: TableDescription) -> sql.Composable:
     return _divided_by(source.partitioning.key)
 
 
-def missing_partitions(
-    session: Session, article: Article, source: TableDescription
-) -> Iterator[tuple[TableName, sql.Composed]]:
-    """Yield partitions that a destination lacks which is to be divided as the Publisher's table is, and what makes
-    each. There are none where it is no partitioned table."""
+@dataclass(frozen=True, slots=True)
+class MissingPartition:
+    """A partition that a destination lacks."""
+
+    partition: TableName
+    """At the Publisher."""
+    there: TableName
+    """What it is to be called at the Subscriber."""
+    statement: sql.Composed
+    """What makes it."""
+
+
+def missing_partitions(session: Session, article: Article, source: TableDescription) -> Iterator[MissingPartition]:
+    """Yield partitions that a destination lacks which is to be divided as the Publisher's table is. There are none
+    where it is no partitioned table."""
     root = article.destination_table
     name = [root.schema, root.table]
     if article.partitions is Partitions.NONE or source.partitioning is None:
@@ -49,7 +60,7 @@ def missing_partitions(
     for it in source.partitioning.partitions:
         wanted = partition_destination(article.source, article.destination_table, it.table)
         if wanted not in there:
-            yield wanted, _create_partition(article, it)
+            yield MissingPartition(it.table, wanted, _create_partition(article, it))
 
 
 def partition_destination(source: TableName, destination: TableName, table: TableName) -> TableName:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from psycopg import sql
@@ -24,6 +24,7 @@ from tranrepl.subscriber.postgres.destination import find_targets, has_destinati
 from tranrepl.subscriber.postgres.durability import make_durable
 from tranrepl.subscriber.postgres.ownership import not_owned
 from tranrepl.subscriber.postgres.partition_rows import why_rows_unknown
+from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_setup import create_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
 from tranrepl.subscriber.postgres.replication_tables import (
@@ -101,6 +102,10 @@ class PostgresSubscriber:
 
     def has_destination(self, table: TableName) -> bool:
         return has_destination(self._session, self.where, table)
+
+    def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
+        with translated_errors(self.where):
+            return {it.partition: it.there for it in missing_partitions(self._session, article, source)}
 
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()

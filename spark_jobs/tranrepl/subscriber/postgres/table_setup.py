@@ -53,10 +53,10 @@ def create_destination(
 
 def _create_partitions(session: Session, where: str, article: Article, source: TableDescription) -> list[str]:
     done = []
-    for partition, statement in missing_partitions(session, article, source):
-        create_missing_schema(session, where, partition.schema)
-        session.execute(statement)
-        done.append(f"created partition {partition} of table {article.destination_table} at {where}")
+    for it in missing_partitions(session, article, source):
+        create_missing_schema(session, where, it.there.schema)
+        session.execute(it.statement)
+        done.append(f"created partition {it.there} of table {article.destination_table} at {where}")
     return done
 
 

@@ -1,0 +1,113 @@
+"""Tables and partitions that a Subscriber had and has no more: setup makes them anew, but not their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from tranrepl.admin.recorded_definitions import standing_articles
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
+from tranrepl.distributor.stale_articles import reinitialize_or_stop_at, waits_for_snapshot
+from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.errors import ReplicationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.settings.publication import Article, Publication
+from tranrepl.settings.registration import PublishedTables
+from tranrepl.subscriber.subscriber import Subscriber
+
+_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
+
+
+def delivered_articles(
+    database: DistributionDatabase, record: PublicationRecord | None, subscription: str
+) -> dict[TableName, RegisteredArticle]:
+    """Return the articles, as they are registered, whose rows the Subscriber is to have: those of an active
+    subscription that wait for no snapshot."""
+    found = database.subscriptions.find(record, subscription) if record is not None else None
+    if record is None or found is None or found.status is not SubscriptionStatus.ACTIVE:
+        return {}
+    states = database.snapshots.article_states(found).items()
+    waiting = {source for source, state in states if state.status in _WAITING}
+    return {it.source: it for it in database.articles.registered(record) if str(it.source) not in waiting}
+
+
+def missing_tables(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    subscription: str,
+    subscriber: Subscriber,
+    tables: PublishedTables,
+) -> dict[TableName, str]:
+    """Return by article what is missing of the table that changes were delivered to, in words."""
+    delivered = delivered_articles(database, record, subscription)
+    if not delivered or subscriber.find_watermark() is None:
+        return {}
+    standing = standing_articles(database, record, subscriber, list(delivered.values()))
+    articles = dict(zip(delivered, standing, strict=True))
+    found = {
+        article.source: _missing(subscriber, article, table, articles[article.source])
+        for article, table in tables
+        # One that gets another table is reinitialized for that.
+        if article.source in articles and articles[article.source].destination == article.destination_table
+    }
+    return {source: what for source, what in found.items() if what is not None}
+
+
+def _missing(
+    subscriber: Subscriber, article: Article, table: TableDescription, standing: RegisteredArticle
+) -> str | None:
+    if not subscriber.has_destination(article.destination_table):
+        return f"table {article.destination_table}"
+    division = standing.definition.division if standing.definition is not None else None
+    # Others are new: the Publisher's log brings their rows.
+    had = {it.table for it in division.partitions} if division is not None else set()
+    lacking = subscriber.lacking_partitions(article, table)
+    lost = [str(there) for partition, there in lacking.items() if partition in had]
+    return f"partition {', '.join(lost)} of table {article.destination_table}" if lost else None
+
+
+def missing_table_warnings(
+    publication: Publication,
+    database: DistributionDatabase,
+    record: PublicationRecord | None,
+    subscription: str,
+    subscriber: Subscriber,
+    tables: PublishedTables,
+) -> dict[TableName, str]:
+    """Return by article what `check` says of what is missing, as far as the distribution database and the Subscriber
+    can say."""
+    found: Mapping[TableName, str] = {}
+    with suppress(ReplicationError), subscriber.reading_together(tables):
+        if record is not None:
+            found = missing_tables(database, record, subscription, subscriber, tables)
+    chosen = publication.subscription(subscription)
+    becomes = {
+        source: "lets the article wait for a snapshot"
+        if waits_for_snapshot(publication, source, chosen)
+        else "stops the article until its rows are validated or copied"
+        for source in found
+    }
+    return {
+        source: f"article {source}: {subscriber.where}: {what} is missing, with its rows: `tranrepl setup FILE` makes "
+        f"it anew, and {becomes[source]}"
+        for source, what in found.items()
+    }
+
+
+def reinitialize_or_stop_missing(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    publication: Publication,
+    subscription: str,
+    subscriber: Subscriber,
+    tables: PublishedTables,
+) -> Iterator[str]:
+    """Let each article whose table, or a partition of it, is missing wait for a snapshot, or stop it; yield what was
+    done. It comes before the tables are made: whoever is killed in between has not made an empty one in silence."""
+    missing = missing_tables(database, record, subscription, subscriber, tables)
+    for source, what in missing.items():
+        registered = database.subscriptions.get(record, subscription)
+        why = UnknownRows(f"{what} was missing at {subscriber.where}")
+        yield reinitialize_or_stop_at(database, registered, publication, source, why)

@@ -1,0 +1,43 @@
+"""What the settings alone say, before any server is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.model.commands import Method
+from tranrepl.settings.publication import Publication
+from tranrepl.subscriber.capabilities import Capabilities
+from tranrepl.subscriber.procedure_names import shared_names, shared_tables
+from tranrepl.topology import Topology
+
+
+def not_propagated(publication: Publication) -> Iterator[str]:
+    """Yield a warning for each article whose UPDATEs may meet rows that were never sent. Source: `sp_addarticle`, the
+    caution at NONE."""
+    for article in publication.articles:
+        for option, command in (("ins_cmd", article.ins_cmd), ("del_cmd", article.del_cmd)):
+            if command.method is Method.NONE and article.upd_cmd.method is not Method.NONE:
+                half = "INSERT" if option == "ins_cmd" else "DELETE"
+                yield (
+                    f"article {article.source}: {option}: NONE also drops the {half} of an UPDATE that goes out as "
+                    "DELETE and INSERT, or that moves a row across the row filter"
+                )
+
+
+def clashes(topology: Topology) -> Iterator[ReplicationError]:
+    """Yield an error for each pair of articles that would share a procedure or a table at a Subscriber, each pair
+    once."""
+    seen: set[str] = set()
+    for subscription in topology.publication.subscriptions:
+        for problem in _clashes_at(topology.publication, topology.dialect(subscription.name).capabilities):
+            if problem.message not in seen:
+                seen.add(problem.message)
+                yield problem
+
+
+def _clashes_at(publication: Publication, able: Capabilities) -> Iterator[ConfigurationError]:
+    if able.procedures:
+        yield from shared_names(publication.articles, able.procedure_names, able.name_case)
+    if not able.schemas:
+        yield from shared_tables(publication.articles, able.title)
