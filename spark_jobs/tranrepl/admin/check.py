@@ -10,7 +10,7 @@ from functools import cache, partial
 
 from tranrepl.admin.altered_tables import unknown_rows
 from tranrepl.admin.followed_names import following, registered_articles
-from tranrepl.admin.missing_tables import missing_table_warnings
+from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequence_check import sequence_warnings
@@ -274,9 +274,10 @@ def _subscriber(
             **{source: it.warning for source, it in checked.unread.items()},
         }
         checked.warnings.extend(waiting[it.source] for it, _ in checked.tables if it.source in waiting)
-        missing = _missing_tables(checked, topology.publication, database, subscriber, name)
+        delivered, missing = _delivered(checked, topology.publication, database, subscriber, name)
         checked.warnings.extend(missing.values())
-        yield from _articles(checked, subscriber, [it for it in checked.tables if it[0].source not in waiting])
+        compared = [it for it in checked.tables if it[0].source not in waiting]
+        yield from _articles(checked, subscriber, compared, delivered)
         lacking = list(subscriber.right_problems(checked.tables))
         yield from lacking
         if not lacking:
@@ -290,11 +291,13 @@ def _subscriber(
     yield from _in_the_way(checked, topology, database, name, missing)
 
 
-def _articles(checked: Checked, subscriber: Subscriber, tables: PublishedTables) -> Iterator[ReplicationError]:
+def _articles(
+    checked: Checked, subscriber: Subscriber, tables: PublishedTables, delivered: Mapping[TableName, RegisteredArticle]
+) -> Iterator[ReplicationError]:
     """Look at the articles' tables and procedures at a Subscriber."""
     with subscriber.reading_together(tables):
         for article, table in tables:
-            problems = list(subscriber.article_problems(article, table))
+            problems = list(subscriber.article_problems(article, table, delivered.get(article.source)))
             yield from problems
             if not problems:
                 checked.warnings.extend(subscriber.article_warnings(article, table))
@@ -311,14 +314,15 @@ def _waiting_for_schema_changes(
     return {}
 
 
-def _missing_tables(
+def _delivered(
     checked: Checked, publication: Publication, database: DistributionDatabase, subscriber: Subscriber, name: str
-) -> Mapping[TableName, str]:
-    """Return by article what to say of tables that the Subscriber has lost."""
+) -> tuple[Mapping[TableName, RegisteredArticle], Mapping[TableName, str]]:
+    """Return the articles whose rows the Subscriber is to have, and what to say of those whose tables it has lost."""
     with suppress(ReplicationError):
         record = _registered(publication, database) if checked.purpose is CheckPurpose.SETUP else None
-        return missing_table_warnings(publication, database, record, name, subscriber, checked.tables)
-    return {}
+        delivered = delivered_articles(database, record, name)
+        return delivered, missing_table_warnings(publication, database, record, name, subscriber, checked.tables)
+    return {}, {}
 
 
 def _in_the_way(

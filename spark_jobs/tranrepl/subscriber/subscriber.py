@@ -45,8 +45,11 @@ class Subscriber(Protocol):
         """Ask the catalogue about all articles at once; within the context, about none that stays as it is again."""
         ...
 
-    def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
-        """Yield what keeps this Subscriber from taking the article, each with its remedy."""
+    def article_problems(
+        self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
+    ) -> Iterator[ConfigurationError]:
+        """Yield what keeps this Subscriber from taking the article, each with its remedy. `known` is the article as it
+        is delivered; None where nothing is."""
         ...
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:

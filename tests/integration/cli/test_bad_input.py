@@ -221,7 +221,7 @@ ARTICLES: list[tuple[dict[str, object], str]] = [
     ),
     (
         {"source": "public.narrow"},
-        "Subscriber reporting: table public.narrow has no column 'v'\n  → ALTER TABLE public.narrow ADD COLUMN",
+        'Subscriber reporting: table public.narrow has no column \'v\'\n  → ALTER TABLE "public"."narrow" ADD COLUMN',
     ),
     (
         {"source": "public.t2", "destination": "public.elsewhere"},

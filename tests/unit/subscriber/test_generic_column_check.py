@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mssql.base import ischema_names
 
 from support.command_history import Column, table_description
+from support.subscribers import KEY
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import NameCase
@@ -26,7 +27,7 @@ def _problems(reflected: dict[str, Any], database: SqlDatabase = _ANY, **setting
     found = Destination({"n": n}, ())
     article = Article.model_validate({"source": _NAME, **settings})
     (column,) = table_description(_NAME, [Column("n", "integer", key=1)]).columns
-    return [it.message for it in column_problems("Subscriber reporting", article, database, found, column)]
+    return [it.message for it in column_problems(KEY, article, None, database, found, column)]
 
 
 _IDENTITY = {"identity": {"start": 1, "increment": 1}}

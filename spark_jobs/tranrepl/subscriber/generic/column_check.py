@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.commands import Method, Propagation
 from tranrepl.model.source_types import Family, source_type
@@ -14,22 +16,34 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import created_type
+from tranrepl.subscriber.generic.missing_columns import PlannedColumnTexts
 from tranrepl.subscriber.generic.narrower_columns import lost_values
+from tranrepl.subscriber.missing_columns import missing_column_remedy, values_again
 from tranrepl.subscriber.narrower_columns import null_warning, warning
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _TEXTS = (Family.TEXT, Family.CHARACTER, Family.OTHER)
 
 
 def column_problems(
-    where: str, article: Article, database: SqlDatabase, found: Destination, column: ColumnDescription
+    key: SubscriptionKey,
+    article: Article,
+    known: RegisteredArticle | None,
+    database: SqlDatabase,
+    found: Destination,
+    column: ColumnDescription,
 ) -> Iterator[ConfigurationError]:
-    """Yield what keeps the Subscriber's column from taking the published one, with its remedy."""
-    at = f"article {article.source}: {where}"
+    """Yield what keeps the Subscriber's column from taking the published one, with its remedy. `known` is the article
+    as it is delivered; None where nothing is."""
+    at = f"article {article.source}: Subscriber {key.subscription}"
     sets_values = any(map(_sets_values, (article.ins_cmd, article.upd_cmd)))
     if column.name not in found.columns:
+        texts = PlannedColumnTexts(database, article.destination_table, {column.name: created_type(database, column)})
+        name, comparison = shlex.quote(str(article.source)), database.capabilities.comparison
+        again = values_again(key.subscription, name, comparison=comparison)
         yield ConfigurationError(
             f"{at}: table {article.destination_table} has no column {column.name!r}",
-            remedy="add it to the table, or leave the column out of the article",
+            remedy=missing_column_remedy(known, column, list(found.columns), texts, again),
         )
     elif sets_values and (refused := database.refused_type(found.columns[column.name]["type"])):
         yield ConfigurationError(

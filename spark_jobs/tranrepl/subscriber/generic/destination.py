@@ -15,7 +15,9 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.missing_columns import PlannedColumnTexts
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
+from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
 from tranrepl.subscriber.value_conversion import ColumnType, conversion
 
 
@@ -70,7 +72,7 @@ def found_target(
     if missing:
         raise ConfigurationError(
             f"{where}: table {article.destination} has no column {', '.join(missing)}",
-            remedy="add it to the table, or leave it out of the article and run `tranrepl setup FILE`",
+            remedy=_lost_columns_remedy(database, article, found, missing),
             article=str(article.source),
         )
     reflected = [found.columns[name] for name in _names(article)]
@@ -85,6 +87,16 @@ def found_target(
         identities,
         key_is_unique=any(unique <= key for unique in found.unique_keys),
     )
+
+
+def _lost_columns_remedy(
+    database: SqlDatabase, article: RegisteredArticle, found: Destination, missing: Sequence[str]
+) -> str:
+    lost = [it for it in article.columns if it.name in missing]
+    made = {it.name: column_type_of(database, it.type_name, indexed=it.unique) for it in lost}
+    texts = PlannedColumnTexts(database, article.destination, made)
+    again = values_again("NAME", "ARTICLE", comparison=database.capabilities.comparison)
+    return lost_columns_remedy(missing, [it for it in found.columns if it not in _names(article)], texts, again)
 
 
 def intended_target(

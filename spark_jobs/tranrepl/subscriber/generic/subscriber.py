@@ -51,6 +51,7 @@ from tranrepl.subscriber.generic.procedures import (
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.generic.watermark import Watermark, create_tables, find_version
+from tranrepl.subscriber.missing_columns import as_registered
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.replication_tables import MODEL_TABLES, SNAPSHOTS
 from tranrepl.subscriber.row_filter_translation import translated_filter
@@ -89,8 +90,9 @@ class SqlSubscriber:
         if subscription.foreign_keys:
             yield from foreign_key_problems(self._database.capabilities, self.where, subscription)
 
-    def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
-        """Yield what keeps this Subscriber from taking the article, each with its remedy."""
+    def article_problems(
+        self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
+    ) -> Iterator[ConfigurationError]:
         columns = source.published(article.columns)
         for operation in PREFIXES:
             yield from self._procedure_problems(article, operation, len(columns), len(source.key))
@@ -99,7 +101,8 @@ class SqlSubscriber:
         found = self._spelled_destination(article, columns)
         if found is not None:
             for column in columns:
-                yield from column_problems(self.where, article, self._database, found, column)
+                delivered = as_registered(known, source)
+                yield from column_problems(self._key, article, delivered, self._database, found, column)
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
         """Yield what our login lacks of the rights that setup and deliveries need, with the grants."""

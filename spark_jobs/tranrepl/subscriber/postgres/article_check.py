@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
-
-from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
@@ -14,19 +13,23 @@ from tranrepl.model.commands import Method, Operation
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.missing_columns import as_registered, missing_column_remedy, values_again
 from tranrepl.subscriber.narrower_columns import null_warning, warning
-from tranrepl.subscriber.postgres.destination import find_destination, intended_target
+from tranrepl.subscriber.postgres.destination import PostgresColumnTexts, find_destination, intended_target
 from tranrepl.subscriber.postgres.narrower_columns import lost_values
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_calls import accepts_call
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
 from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 def article_problems(
-    session: Session, where: str, article: Article, source: TableDescription
+    session: Session, key: SubscriptionKey, article: Article, source: TableDescription, known: RegisteredArticle | None
 ) -> Iterator[ConfigurationError]:
-    """Yield what keeps this Subscriber from taking the article, each with its way out."""
+    """Yield what keeps this Subscriber from taking the article, each with its way out. `known` is the article as it is
+    delivered; None where nothing is."""
+    where = f"Subscriber {key.subscription}"
     columns = source.published(article.columns)
     yield from _argument_problems(article, source)
     table = find_destination(session, where, article.destination_table)
@@ -39,8 +42,9 @@ def article_problems(
             remedy="allowed: a table, or nothing of that name: `tranrepl setup FILE` then creates it",
         )
         return
+    delivered = as_registered(known, source)
     for column in columns:
-        yield from _column_problems(where, article, table, column)
+        yield from _column_problems(key, article, delivered, table, column)
 
 
 def _argument_problems(article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
@@ -72,14 +76,19 @@ def _missing_types(
 
 
 def _column_problems(
-    where: str, article: Article, table: TableDescription, column: ColumnDescription
+    key: SubscriptionKey,
+    article: Article,
+    known: RegisteredArticle | None,
+    table: TableDescription,
+    column: ColumnDescription,
 ) -> Iterator[ConfigurationError]:
-    found, name = table.column(column.name), sql.Identifier(column.name).as_string(None)
+    found, where = table.column(column.name), f"Subscriber {key.subscription}"
     if found is None:
+        texts = PostgresColumnTexts(table.name, {column.name: column.type_name})
+        again = values_again(key.subscription, shlex.quote(str(article.source)), comparison=True)
         yield ConfigurationError(
             f"article {article.source}: {where}: table {table.name} has no column {column.name!r}",
-            remedy=f"ALTER TABLE {table.name} ADD COLUMN {name} {column.type_name}; "
-            "or leave the column out of the article",
+            remedy=missing_column_remedy(known, column, [it.name for it in table.columns], texts, again),
         )
     elif found.generation is not Generation.NONE:
         yield ConfigurationError(

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import LiteralString
+
+from psycopg import sql
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.postgres.catalogue import describe_table, describe_tables
+from tranrepl.postgres.catalogue import describe_table, describe_tables, qualified
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.postgres.procedures import Target
+from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
+from tranrepl.subscriber.postgres.procedures import Target, trusted
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresColumnTexts:
+    """The statements that give a table a column, for people to paste."""
+
+    table: TableName
+    types: Mapping[str, str]
+    """Of the columns that may be added."""
+
+    def add(self, column: str) -> str:
+        return self._text("ADD COLUMN {} {}", sql.Identifier(column), trusted(self.types[column]))
+
+    def rename(self, column: str, new_name: str) -> str:
+        return self._text("RENAME COLUMN {} TO {}", sql.Identifier(column), sql.Identifier(new_name))
+
+    def _text(self, action: LiteralString, *parts: sql.Composable) -> str:
+        altered = sql.SQL("ALTER TABLE {} ").format(qualified(self.table))
+        return (altered + sql.SQL(action).format(*parts)).as_string(None) + ";"
 
 
 def find_destination(session: Session, where: str, table: TableName) -> TableDescription | None:
@@ -49,7 +73,12 @@ def _target(where: str, article: RegisteredArticle, table: TableDescription | No
     if missing:
         raise ConfigurationError(
             f"{where}: table {article.destination} has no column {', '.join(missing)}",
-            remedy="add it to the table, or leave it out of the article and run `tranrepl setup FILE`",
+            remedy=lost_columns_remedy(
+                missing,
+                [it.name for it in table.columns if it.name not in {column.name for column in article.columns}],
+                PostgresColumnTexts(article.destination, {it.name: it.type_name for it in article.columns}),
+                values_again("NAME", "ARTICLE", comparison=True),
+            ),
             article=str(article.source),
         )
     return Target(article, table, tuple(column for column in columns if column is not None))

@@ -69,8 +69,10 @@ class PostgresSubscriber:
         del tables
         return nullcontext()
 
-    def article_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
-        return article_problems(self._session, self.where, article, source)
+    def article_problems(
+        self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
+    ) -> Iterator[ConfigurationError]:
+        return article_problems(self._session, self._key, article, source, known)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         return article_warnings(self._session, self.where, article, source)
