@@ -18,6 +18,7 @@ from support.subscribers import STATEMENTS
 from support.whole_run import good_run
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
 
 
 def _site(databases: DatabasesFactory, folder: Path, sync_type: str) -> Site:
@@ -96,3 +97,71 @@ def test_a_partition_that_was_dropped_at_a_subscriber_is_copied_again(
     good_run(site)
     assert differing_rows(site) == {}
     assert site.set_up() == []
+
+
+_LATER = "CREATE TABLE item_500 PARTITION OF item FOR VALUES FROM (500) TO (600)"
+_MOVED_TO_A_PARTITION = (
+    "BEGIN; CREATE TEMPORARY TABLE moved AS SELECT * FROM item_rest; TRUNCATE item_rest;"
+    "CREATE TABLE item_300 PARTITION OF item FOR VALUES FROM (300) TO (400); INSERT INTO item SELECT * FROM moved;"
+    "UPDATE item SET note = 'moved' WHERE id > 350; COMMIT"
+)
+
+
+@pytest.mark.parametrize(
+    ("at_publisher", "at_subscriber", "why", "way"),
+    [
+        (_MOVED_TO_A_PARTITION, "", "item_300 of table public.item cannot be made: rows of it are in the default", 0),
+        (
+            "INSERT INTO item VALUES (5, 'a', 'new')",
+            "DROP TABLE item_low",
+            "item_low of table public.item cannot be made: rows of it are in the default partition",
+            0,
+        ),
+        (
+            "ALTER TABLE item_low RENAME TO item_first",
+            "",
+            'item_first of table public.item cannot be made: partition "item_first" would overlap',
+            0,
+        ),
+        (_LATER, "CREATE TABLE item_500 (id int)", "item_500 of table public.item cannot be made: there is", 0),
+        (
+            "DELETE FROM item WHERE id > 350",
+            "ALTER TABLE item DETACH PARTITION item_low",
+            "item_low of table public.item cannot be made: there is something else of that name",
+            1,
+        ),
+    ],
+    ids=["rows in the default", "dropped, rows in the default", "renamed", "name taken", "detached"],
+)
+def test_a_partition_that_cannot_be_made_is_told_with_what_lets_it(
+    at_publisher: str, at_subscriber: str, why: str, way: int, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = partitioned_site(databases(), tmp_path, partitions="same")
+    site.at_subscriber(*filter(None, [at_subscriber]))
+    site.at_publisher(at_publisher)
+    if "INSERT INTO item VALUES" in at_publisher:
+        good_run(site)
+    with pytest.raises(ConfigurationError, match=f"partition public.{why}") as refused:
+        site.set_up()
+    statements, command = (refused.value.report.remedy or "").split(" then ")
+    assert command == "`tranrepl setup FILE`"
+    ways = statements.split(" or, where it is this partition, detached: ")
+    site.at_subscriber(ways[way].removeprefix("give it another name: "))
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+    assert site.set_up() == []
+
+
+def test_a_delivery_tells_what_lets_an_announced_partition_be_made(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = partitioned_site(databases(), tmp_path, partitions="same", replicate_ddl=True)
+    site.at_subscriber("CREATE TABLE item_500 (id int)")
+    site.at_publisher(_LATER, "INSERT INTO item VALUES (501, 'a', 'x')")
+    site.read_log().raise_error()
+    error = site.deliver().error
+    assert error is not None
+    statement, _, rest = (error.remedy or "").removeprefix("give it another name: ").partition(";")
+    assert rest.endswith(" then `tranrepl run FILE`")
+    site.at_subscriber(statement)
+    good_run(site)
+    assert differing_rows(site) == {}

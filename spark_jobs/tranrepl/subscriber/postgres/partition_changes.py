@@ -18,8 +18,9 @@ from tranrepl.model.schema_change import PartitionAction, PartitionChange
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.postgres.partition_refusal import make_partition
 from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
-from tranrepl.subscriber.postgres.partition_setup import create_partition, partition_destination
+from tranrepl.subscriber.postgres.partition_setup import MissingPartition, create_partition, partition_destination
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
 
 _BELOW = """
@@ -65,7 +66,10 @@ class PartitionsApply:
             yield f"{self._where}: partition {table} was not created: the table is partitioned differently here"
         elif self._find(change.path) is None:
             yield from self._schema_for(table)
-            yield self._execute(create_partition(table, parent, place.bound, change.key))
+            made = create_partition(table, parent, place.bound, change.key)
+            wanted = MissingPartition(change.table, table, parent, place.bound, made)
+            make_partition(self._session, self._where, wanted, "`tranrepl run FILE`")
+            yield f"{self._where}: {made.as_string(None)}"
 
     def _rename(self, change: PartitionChange) -> Iterator[str]:
         found = self._find(change.path) if change.path else None

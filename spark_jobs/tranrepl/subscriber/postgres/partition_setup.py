@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from tranrepl.model.catalogue import PartitionDescription, TableDescription
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
@@ -43,6 +43,10 @@ class MissingPartition:
     """At the Publisher."""
     there: TableName
     """What it is to be called at the Subscriber."""
+    parent: TableName
+    """What it is to be a partition of, at the Subscriber."""
+    bound: str
+    """Its limits in SQL."""
     statement: sql.Composed
     """What makes it."""
 
@@ -60,7 +64,9 @@ def missing_partitions(session: Session, article: Article, source: TableDescript
     for it in source.partitioning.partitions:
         wanted = partition_destination(article.source, article.destination_table, it.table)
         if wanted not in there:
-            yield MissingPartition(it.table, wanted, _create_partition(article, it))
+            parent = partition_destination(article.source, root, it.parent)
+            made = create_partition(wanted, parent, it.bound, it.key)
+            yield MissingPartition(it.table, wanted, parent, it.bound, made)
 
 
 def partition_destination(source: TableName, destination: TableName, table: TableName) -> TableName:
@@ -69,14 +75,6 @@ def partition_destination(source: TableName, destination: TableName, table: Tabl
     if table == source:
         return destination
     return TableName(destination.schema, table.table) if table.schema == source.schema else table
-
-
-def _create_partition(article: Article, partition: PartitionDescription) -> sql.Composed:
-    table, parent = (
-        partition_destination(article.source, article.destination_table, it)
-        for it in (partition.table, partition.parent)
-    )
-    return create_partition(table, parent, partition.bound, partition.key)
 
 
 def create_partition(table: TableName, parent: TableName, bound: str, key: str | None) -> sql.Composed:

@@ -13,6 +13,7 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.destination import find_destination, has_destination
+from tranrepl.subscriber.postgres.partition_refusal import make_partition
 from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
 from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS, key_values
@@ -55,7 +56,7 @@ def _create_partitions(session: Session, where: str, article: Article, source: T
     done = []
     for it in missing_partitions(session, article, source):
         create_missing_schema(session, where, it.there.schema)
-        session.execute(it.statement)
+        make_partition(session, where, it, "`tranrepl setup FILE`")
         done.append(f"created partition {it.there} of table {article.destination_table} at {where}")
     return done
 
