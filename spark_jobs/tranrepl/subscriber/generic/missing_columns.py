@@ -22,7 +22,7 @@ class PlannedColumnTexts:
     database: SqlDatabase
     table: TableName
     types: Mapping[str, TypeEngine[Any]]
-    """Of the columns that may be added."""
+    """Types of the columns that may be added."""
 
     def add(self, column: str) -> str:
         made = self.types[column]

@@ -24,7 +24,7 @@ class PostgresColumnTexts:
 
     table: TableName
     types: Mapping[str, str]
-    """Of the columns that may be added."""
+    """Types of the columns that may be added."""
 
     def add(self, column: str) -> str:
         return self._text("ADD COLUMN {} {}", sql.Identifier(column), trusted(self.types[column]))
