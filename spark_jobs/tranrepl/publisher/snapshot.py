@@ -19,8 +19,8 @@ _REGISTERING = (
     "`tranrepl setup FILE` does"
 )
 _SETTING_UP = (
-    "schema changes are not replicated (replicate_ddl: false): make the Subscribers' tables fit, as `tranrepl check "
-    "FILE` says; then `tranrepl setup FILE` registers the change"
+    "schema changes are not replicated (replicate_ddl: false): make the Subscribers' tables fit, as "
+    "`tranrepl check FILE` says; then `tranrepl setup FILE` registers the change"
 )
 
 
