@@ -32,12 +32,12 @@ from tranrepl.subscriber.generic.constraints import (
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import (
-    created_type,
     find_destination,
     intended_target,
     targets,
 )
 from tranrepl.subscriber.generic.known_objects import NOTHING_KNOWN, read_known
+from tranrepl.subscriber.generic.new_table import new_table
 from tranrepl.subscriber.generic.partition_rows import why_rows_unknown
 from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup, custom_problem, execute_ddl
 from tranrepl.subscriber.generic.procedures import (
@@ -239,7 +239,7 @@ class SqlSubscriber:
             schema, _ = self._database.place(name)
             if schema is not None:
                 self._set_up_schema(schema)
-            self._table(article, source, referencing).create(self._session, checkfirst=False)
+            new_table(self._database, article, source, referencing).create(self._session, checkfirst=False)
         return [f"created table {name} at {self.where}"]
 
     def _set_up_schema(self, name: str) -> None:
@@ -248,27 +248,6 @@ class SqlSubscriber:
         if not self._database.has_schema(self._session, name):
             self._session.execute(CreateSchema(quoted_name(name, quote=True)))
         self._schemas.add(name)
-
-    def _table(self, article: Article, source: TableDescription, referencing: Collection[str]) -> sa.Table:
-        schema, name = self._database.place(article.destination_table)
-        key = [column.name for column in source.key]
-        columns = [
-            sa.Column(
-                quoted_name(column.name, quote=True),
-                created_type(self._database, column, referencing=column.name in referencing),
-                nullable=not column.not_null,
-                autoincrement=False,
-            )
-            for column in source.published(article.columns)
-        ]
-        return sa.Table(
-            quoted_name(name, quote=True),
-            sa.MetaData(),
-            *columns,
-            sa.PrimaryKeyConstraint(*(quoted_name(it, quote=True) for it in key)),
-            schema=None if schema is None else quoted_name(schema, quote=True),
-            **self._database.table_options,
-        )
 
     def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
         """Create a foreign key without cascades: the Publisher's come as commands."""

@@ -1,0 +1,37 @@
+"""The table that setup creates for an article where SQLAlchemy reaches the Subscriber."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+from sqlalchemy.sql import quoted_name
+
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.settings.publication import Article
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import created_type
+
+
+def new_table(
+    database: SqlDatabase, article: Article, source: TableDescription, referencing: Collection[str]
+) -> sa.Table:
+    """Return an article's destination with its columns and its key. `referencing` are columns of foreign keys."""
+    schema, name = database.place(article.destination_table)
+    columns = [
+        sa.Column(
+            quoted_name(column.name, quote=True),
+            created_type(database, column, referencing=column.name in referencing),
+            nullable=not column.not_null,
+            autoincrement=False,
+        )
+        for column in source.published(article.columns)
+    ]
+    return sa.Table(
+        quoted_name(name, quote=True),
+        sa.MetaData(),
+        *columns,
+        sa.PrimaryKeyConstraint(*(quoted_name(column.name, quote=True) for column in source.key)),
+        schema=None if schema is None else quoted_name(schema, quote=True),
+        **database.table_options,
+    )
