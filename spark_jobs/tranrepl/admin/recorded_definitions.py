@@ -31,8 +31,10 @@ def standing_articles(
     waiting = waiting_articles(database, record, subscriber)
     if not waiting:
         return list(wanted)
-    by_id, recorded = database.articles.by_id(record), subscriber.definitions()
-    standing = {it.source: by_id[recorded[str(it.source)]] for it in waiting if str(it.source) in recorded}
+    by_id = database.articles.by_id(record)
+    # By the table: its name may be another one's meanwhile.
+    tables = {by_id[it].source_object_id: by_id[it] for it in subscriber.definitions().values() if it in by_id}
+    standing = {it.source: tables[it.source_object_id] for it in waiting if it.source_object_id in tables}
     return [standing.get(it.source, it) for it in wanted]
 
 

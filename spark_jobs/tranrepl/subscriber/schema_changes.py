@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SETUP_TAG, ColumnAction, ColumnChange, PartitionChange, SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.custom_calls import other_columns
@@ -70,14 +71,20 @@ def naming_change(step: SchemaStep) -> Iterator[None]:
         raise
 
 
-def standing(step: SchemaStep, recorded: Mapping[str, int], where: str) -> Recorded:
-    """Return what the definitions recorded at a Subscriber, by article (source), say of a change.
+def standing(
+    step: SchemaStep, recorded: Mapping[str, int], articles: Mapping[int, RegisteredArticle], where: str
+) -> Recorded:
+    """Return what the definitions recorded at a Subscriber, by article (source), say of a change. `articles` are all
+    definitions, by number.
 
-    Definitions of an article get growing numbers. Raises ConfigurationError where the table stands at an earlier one
-    than the change begins with.
+    Definitions of an article get growing numbers; its name may be another one's meanwhile. Raises ConfigurationError
+    where the table stands at an earlier one than the change begins with.
     """
     names = [str(it.source) for it in (step.old, step.change, step.new) if it is not None]
-    found = next((recorded[it] for it in names if it in recorded), None)
+    by_name = next((recorded[it] for it in names if it in recorded), None)
+    table = step.old.source_object_id
+    of_table = (it for it in recorded.values() if it in articles and articles[it].source_object_id == table)
+    found = max(of_table, default=by_name)
     if found is None or found == step.old.article_id:
         return Recorded.BEFORE
     if found > step.old.article_id:

@@ -123,5 +123,24 @@ def test_a_table_takes_the_name_of_an_article_that_has_ended(vendors: Site, how:
     )
     good_run(vendors)
     _assert_copied(vendors, vendor_copied="seller")
+    # One that was taken out is known until the publication goes, by a name that is free.
+    left = [("public.seller",)] if how == "dropped" else [("public.seller",), ("public.vendor",)]
     for known in ("msreplication_snapshots", "mssubscription_articles"):
-        assert vendors.at_subscriber(f"SELECT article FROM {known}") == [("public.seller",)]
+        assert vendors.at_subscriber(f"SELECT article FROM {known} ORDER BY 1") == left
+
+
+@pytest.mark.parametrize(
+    "altered", ["DROP COLUMN name, ADD COLUMN name text DEFAULT 'new'", "ADD COLUMN price int DEFAULT 5"]
+)
+def test_a_snapshot_of_a_table_leaves_alone_whose_name_it_takes(vendors: Site, altered: str) -> None:
+    copied = "ALTER TABLE seller ADD COLUMN rating double precision DEFAULT random()"
+    vendors.at_publisher(
+        "BEGIN; ALTER TABLE vendor RENAME TO between; ALTER TABLE seller RENAME TO vendor;"
+        f"ALTER TABLE vendor {altered}; ALTER TABLE between RENAME TO seller; {copied}; COMMIT"
+    )
+    good_run(vendors)
+    good_run(vendors)
+    _assert_copied(vendors, vendor_copied="seller", seller_copied="vendor")
+    vendors.at_publisher("INSERT INTO vendor (id, name) VALUES (5, 'five')", "DELETE FROM seller")
+    good_run(vendors)
+    _assert_copied(vendors, vendor_copied="seller", seller_copied="vendor")

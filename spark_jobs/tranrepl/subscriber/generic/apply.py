@@ -66,7 +66,9 @@ class SqlApplier:
         self._expected = b""
         self._finishing: UnfinishedBatch | None = None
         self._applied_before: CommandPlace | None = None
-        self._changes = SchemaChanges(session, database, key, self._where, rows_are_copied=options.rows_are_copied)
+        self._changes = SchemaChanges(
+            session, database, key, self._where, articles, rows_are_copied=options.rows_are_copied
+        )
         self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
         self._said: list[str] = []
         self.bulk_operations: Mapping[int, Operations] = {}

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.subscriber.exchanged_names import exchanged
 from tranrepl.subscriber.replication_tables import ARTICLES, SNAPSHOTS
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -49,38 +50,31 @@ class Definitions:
 
     def move(self, old: RegisteredArticle, new: RegisteredArticle | None) -> None:
         """Record that an article passed from one definition to the next; None where it ends. Idempotent."""
-        at = ARTICLES.c.article_id == old.article_id
-        if new is None:
-            self._session.execute(sa.delete(ARTICLES).where(self._mine, at))
-        elif old.source == new.source:
-            self._update(at, new)
-        else:
-            self._forget_ended(str(new.source), [old.article_id, new.article_id])
-            if self._update(at, new):
-                self._rename_snapshot(str(old.source), str(new.source))
-
-    def _forget_ended(self, name: str, others: list[int]) -> None:
-        """Forget the article that had this name before, and is none of the others: it was taken out of the
-        publication."""
-        named = sa.and_(ARTICLES.c.article == name, ARTICLES.c.article_id.not_in(others))
-        self._session.execute(sa.delete(ARTICLES).where(self._mine, named))
-
-    def _rename_snapshot(self, before: str, now: str) -> None:
-        """Let the snapshot that an article began with be known under its table's new name, which an article that has
-        ended may have had."""
-        if not sa.inspect(self._session).has_table(SNAPSHOTS.name):
+        query = sa.select(ARTICLES.c.article).where(self._mine, ARTICLES.c.article_id == old.article_id)
+        name = self._session.execute(query).scalar_one_or_none()
+        if name is None:
             return
-        mine, article = self._mine_of(SNAPSHOTS), SNAPSHOTS.c.article
-        self._session.execute(sa.delete(SNAPSHOTS).where(mine, article == now))
-        self._session.execute(sa.update(SNAPSHOTS).where(mine, article == before).values(article=now))
+        tables = [ARTICLES, *([SNAPSHOTS] if sa.inspect(self._session).has_table(SNAPSHOTS.name) else [])]
+        if new is None:
+            for table in tables:
+                self._session.execute(sa.delete(table).where(self._mine_of(table), table.c.article == name))
+            return
+        if name != str(new.source):
+            for table in tables:
+                self._exchange(table, name, str(new.source))
+        self._update(ARTICLES.c.article == str(new.source), new)
 
-    def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> int:
-        """Return how many rows there are of it."""
+    def _exchange(self, table: sa.Table, name: str, other: str) -> None:
+        """Give an article another name, and whichever has that, its own: it has ended, or is renamed later."""
+        for before, now in exchanged(name, other):
+            named = sa.and_(self._mine_of(table), table.c.article == before)
+            self._session.execute(sa.update(table).where(named).values(article=now))
+
+    def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> None:
         values = {"article": str(article.source), "article_id": article.article_id}
-        updated = self._session.execute(
+        self._session.execute(
             sa.update(ARTICLES).where(self._mine, where).values(**values, time=sa.func.current_timestamp())
         )
-        return updated.rowcount
 
     def _row(self, article: RegisteredArticle) -> dict[str, object]:
         key = self._key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import sqlalchemy as sa
@@ -38,9 +38,12 @@ class SchemaChanges:
         database: SqlDatabase,
         key: SubscriptionKey,
         where: str,
+        articles: Mapping[int, RegisteredArticle],
         *,
         rows_are_copied: bool = False,
     ) -> None:
+        """Set where they are applied; `articles` have the definitions by `article_id`."""
+        self._articles = articles
         self._session = session
         self._rows_are_copied = rows_are_copied
         self._database = database
@@ -85,7 +88,7 @@ class SchemaChanges:
 
     def is_pending(self, step: SchemaStep) -> bool:
         """Return whether the table stands before the change."""
-        return standing(step, self._definitions.recorded(), self._where) is Recorded.BEFORE
+        return standing(step, self._definitions.recorded(), self._articles, self._where) is Recorded.BEFORE
 
     def columns(self, article: RegisteredArticle) -> tuple[TableColumn, ...]:
         """Return the columns that the article's table has now, published ones by their published names. Raises

@@ -11,6 +11,7 @@ from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session
+from tranrepl.subscriber.exchanged_names import exchanged
 from tranrepl.subscriber.postgres.replication_tables import ARTICLES, MINE, SNAPSHOTS, has_table, key_values
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -47,38 +48,33 @@ class Definitions:
 
     def move(self, old: RegisteredArticle, new: RegisteredArticle | None) -> None:
         """Record that an article passed from one definition to the next; None where it ends. Idempotent."""
-        mine = [*key_values(self._key)[1:], old.article_id]
-        if new is None:
-            self._session.execute(sql.SQL("DELETE FROM {} WHERE {} AND article_id = %s").format(ARTICLES, MINE), mine)
-        else:
-            renamed = old.source != new.source
-            if renamed:
-                self._forget_ended(str(new.source), [old.article_id, new.article_id])
-            moved = self._session.execute(
-                sql.SQL(
-                    "UPDATE {} SET article = %s, article_id = %s, time = now() WHERE {} AND article_id = %s"
-                ).format(ARTICLES, MINE),
-                [str(new.source), new.article_id, *mine],
-            )
-            if renamed and moved.rowcount:
-                self._rename_snapshot(str(old.source), str(new.source))
-
-    def _forget_ended(self, name: str, others: list[int]) -> None:
-        """Forget the article that had this name before, and is none of the others: it was taken out of the
-        publication."""
-        self._session.execute(
-            sql.SQL("DELETE FROM {} WHERE {} AND article = %s AND article_id <> ALL (%s)").format(ARTICLES, MINE),
-            [*key_values(self._key)[1:], name, others],
-        )
-
-    def _rename_snapshot(self, before: str, now: str) -> None:
-        """Let the snapshot that an article began with be known under its table's new name, which an article that has
-        ended may have had."""
-        if not has_table(self._session, SNAPSHOTS):
-            return
         mine = key_values(self._key)[1:]
-        self._session.execute(sql.SQL("DELETE FROM {} WHERE {} AND article = %s").format(SNAPSHOTS, MINE), [*mine, now])
+        row = self._session.execute(
+            sql.SQL("SELECT article FROM {} WHERE {} AND article_id = %s").format(ARTICLES, MINE),
+            [*mine, old.article_id],
+        ).fetchone()
+        if row is None:
+            return
+        (name,) = row
+        tables = [ARTICLES, *([SNAPSHOTS] if has_table(self._session, SNAPSHOTS) else [])]
+        if new is None:
+            for table in tables:
+                self._session.execute(
+                    sql.SQL("DELETE FROM {} WHERE {} AND article = %s").format(table, MINE), [*mine, name]
+                )
+            return
+        if name != str(new.source):
+            for table in tables:
+                self._exchange(table, name, str(new.source))
         self._session.execute(
-            sql.SQL("UPDATE {} SET article = %s WHERE {} AND article = %s").format(SNAPSHOTS, MINE),
-            [now, *mine, before],
+            sql.SQL("UPDATE {} SET article_id = %s, time = now() WHERE {} AND article = %s").format(ARTICLES, MINE),
+            [new.article_id, *mine, str(new.source)],
         )
+
+    def _exchange(self, table: sql.Identifier, name: str, other: str) -> None:
+        """Give an article another name, and whichever has that, its own: it has ended, or is renamed later."""
+        for before, now in exchanged(name, other):
+            self._session.execute(
+                sql.SQL("UPDATE {} SET article = %s WHERE {} AND article = %s").format(table, MINE),
+                [now, *key_values(self._key)[1:], before],
+            )

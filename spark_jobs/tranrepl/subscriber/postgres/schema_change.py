@@ -80,7 +80,7 @@ class SchemaChangeApply:
         """
         with translated_errors(self._where):
             recorded = self._definitions.recorded()
-        if standing(step, recorded, self._where) is Recorded.AFTER:
+        if standing(step, recorded, self._articles, self._where) is Recorded.AFTER:
             self._said.append(f"{self._where}: {change_text(step.change)}: the table is of that definition already")
             return
         self._said += told(step, self._where)
