@@ -15,6 +15,8 @@ from tranrepl.publisher.schema_names import CollationNames
 _SEQUENCE = "nextval("
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
 """PostgreSQL's own types of numbers: bigint, smallint, integer, real, double precision, numeric."""
+_LIKE_OID = frozenset({24, 26, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
+"""oid, and what is stored as one: regproc to regcollation. An integer may become one as it is."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class ColumnDecisions:
         """Return why the log does not say which rows the table has now; None where it does."""
         retyped = [(old, new) for old, new in self._kept if _retyped(old, new)]
         rewritten = Rewrite.TYPE in self.announced.rewrite
-        if retyped and (rewritten or any(_is_always_rewritten(old, new) for old, new in retyped)):
+        always = self._may_have_rows and any(_is_always_rewritten(old, new) for old, new in retyped)
+        if retyped and (rewritten or always):
             return f"its rows were rewritten for another type of column {', '.join(new.name for _, new in retyped)}"
         unannounced = [it.name for it in (*(new for _, new in retyped), *self._added) if self._is_unannounced(it)]
         if unannounced:
@@ -161,8 +164,15 @@ class ColumnDecisions:
         if column.ordinal in self.announced.untold_values or column.ordinal in self.before.by_ordinal:
             return True
         if Rewrite.DEFAULT not in self.announced.rewrite:
-            return False
+            # Its value would be told, had it come with this command.
+            return column.default is not None and self._may_have_rows
         return column.default is not None or column.is_identity or column.type_oid >= FIRST_OWN_TYPE
+
+    @cached_property
+    def _may_have_rows(self) -> bool:
+        """A partitioned table has those of its partitions alone."""
+        divided = [it.division for it in (self.before, self.now) if it.division is not None]
+        return not divided or any(part.holds_rows for it in divided for part in it.partitions)
 
     def _is_unannounced(self, column: DefinedColumn) -> bool:
         """Return whether another transaction has added or altered a column, which would have announced it before."""
@@ -237,7 +247,8 @@ def _is_written(column: DefinedColumn) -> bool:
 
 def _is_always_rewritten(old: DefinedColumn, new: DefinedColumn) -> bool:
     """Return whether PostgreSQL stores values of the one type otherwise than of the other, whatever they are."""
-    return old.type_oid != new.type_oid and {old.type_oid, new.type_oid} <= _NUMBERS
+    types = {old.type_oid, new.type_oid}
+    return len(types) > 1 and bool(types & _NUMBERS) and not types & _LIKE_OID and max(types) < FIRST_OWN_TYPE
 
 
 def _retyped(old: DefinedColumn, new: DefinedColumn) -> bool:

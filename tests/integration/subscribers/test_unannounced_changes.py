@@ -53,10 +53,28 @@ def test_what_was_not_announced_is_copied_again_with_the_next_change(site: Site,
     _assert_equal(site)
 
 
-def test_a_column_of_numbers_is_copied_again_where_its_last_change_hides_that_it_was_rewritten(site: Site) -> None:
+@pytest.mark.parametrize("unannounced", _UNANNOUNCED.values(), ids=_UNANNOUNCED)
+def test_so_it_is_where_the_next_change_is_of_the_same_column(site: Site, unannounced: str) -> None:
+    column = "price" if "price" in unannounced else "rating"
     site.at_publisher(
-        "SET event_triggers = off; ALTER TABLE item ALTER rating TYPE bigint USING rating * 2; RESET event_triggers",
-        "ALTER TABLE item ALTER rating SET NOT NULL",
+        f"SET event_triggers = off; {unannounced}; RESET event_triggers",
+        "VACUUM FULL item",
+        f"ALTER TABLE item ALTER {column} SET NOT NULL",
+    )
+    _assert_equal(site)
+
+
+def test_a_partitioned_table_without_partitions_has_no_rows_to_copy(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), replicate_ddl=True)
+    site.at_publisher("CREATE TABLE item (id integer PRIMARY KEY, rating integer) PARTITION BY RANGE (id)")
+    site.set_up()
+    good_run(site)
+    site.at_publisher(
+        "ALTER TABLE item ALTER rating TYPE bigint, ADD COLUMN price integer DEFAULT 5",
+        "CREATE TABLE item_low PARTITION OF item FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO item VALUES (1, 5000000000, 3)",
     )
     _assert_equal(site)
 

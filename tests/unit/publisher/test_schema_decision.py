@@ -18,8 +18,8 @@ from tranrepl.publisher.postgres.row_filters import filter_columns
 from tranrepl.publisher.schema_decision import Decision, decide
 from tranrepl.publisher.schema_stop import SchemaStop
 
-_INT, _TEXT, _OWN = 23, 25, 20_000
-_TYPES = {_INT: "integer", _TEXT: "text", _OWN: "public.mood"}
+_INT, _TEXT, _VARCHAR, _OWN = 23, 25, 1043, 20_000
+_TYPES = {_INT: "integer", _TEXT: "text", _VARCHAR: "character varying", _OWN: "public.mood"}
 _NAME = TableName("public", "t")
 _KEY = UniqueConstraint(name="t_pkey", primary=True, immediate=True, partial=False, identity=False, columns=(1,))
 _COMMITTED = Position((1000).to_bytes(8, "big"))
@@ -226,9 +226,14 @@ def test_names_that_move_on_are_given_from_the_last_one() -> None:
 
 @pytest.mark.parametrize("rewrite", [Rewrite.NONE, Rewrite.TYPE])
 def test_another_type_leaves_rows_unknown_only_where_they_were_rewritten(rewrite: Rewrite) -> None:
-    decision = _decided(_table(_ID, _A, _column(3, "b", _TEXT)), rewrite=rewrite)
+    before = _table(_ID, _A, _column(3, "b", _VARCHAR))
+    decision = _decided(_table(_ID, _A, _column(3, "b", _TEXT)), before=before, rewrite=rewrite)
     assert (_done(decision), decision.columns[0].type_name) == (["retype b"], "text")
     assert (decision.rows_unknown is None) is (rewrite is Rewrite.NONE)
+
+
+def test_a_number_is_never_another_type_without_a_rewrite() -> None:
+    assert _decided(_table(_ID, _A, _column(3, "b", _TEXT))).rows_unknown is not None
 
 
 def test_another_collation_is_a_retype() -> None:

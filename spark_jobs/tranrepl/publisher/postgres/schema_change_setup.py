@@ -18,7 +18,7 @@ from tranrepl.publisher.postgres.schema_change_functions import (
 )
 from tranrepl.publisher.postgres.schema_messages import read_collation
 
-_VERSION = 11
+_VERSION = 12
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
 _TAGS = (
