@@ -51,7 +51,13 @@ def idle_result(
             for notice in unposted:
                 log.warning("%s", notice)
             return None
-        warnings = reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
+        try:
+            warnings = reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
+        except ConfigurationError as error:
+            # Setup, which it asks for, looks whether the log reader has failed.
+            failed = JobResult(seconds=time.perf_counter() - clock, error=error.report)
+            opened.database.history.record_log_reader(opened.record, failed)
+            raise
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,

@@ -245,3 +245,16 @@ def _calling_updates(site: Site, syntax: CallSyntax) -> Publication:
     (article,) = site.publication.articles
     other = article.model_copy(update={"upd_cmd": Propagation(Method.PROCEDURE, syntax)})
     return site.publication.model_copy(update={"articles": [other]})
+
+
+def test_setup_takes_over_what_the_log_reader_says_that_it_must(site: Site) -> None:
+    site.at_publisher("SET event_triggers = off; ALTER TABLE item DROP COLUMN c; RESET event_triggers")
+    error = whole_run(site)["log reader"].error
+    assert error is not None
+    assert "column c was dropped or renamed" in error.message
+    assert "`tranrepl setup FILE`" in (error.remedy or "")
+    site.at_subscriber("ALTER TABLE item DROP COLUMN c")
+    site.set_up()
+    site.at_publisher("INSERT INTO item VALUES (3, 3)")
+    good_run(site)
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
