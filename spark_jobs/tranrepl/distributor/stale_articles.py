@@ -102,10 +102,24 @@ def _added(state: ArticleState, unknown: UnknownRows) -> UnknownRows:
 def known_before(earlier_filter: str, replaced: Sequence[str]) -> str | None:
     """Return what an earlier filter was before setup replaced these filters, in order, and each was added to it; None
     where it was none."""
+    before: str | None = earlier_filter
     for it in reversed(replaced):
-        if earlier_filter == it:
+        if before is None:
             return None
-        before = earlier_filter.removesuffix(f" OR ({it})")
-        if before != earlier_filter:
-            earlier_filter = before[1:-1]
-    return earlier_filter
+        before = _without(before, it)
+    return before
+
+
+def _without(earlier_filter: str, replaced: str) -> str | None:
+    """Return what an earlier filter was before this one was added to it, the last; itself where it was not."""
+    text = earlier_filter
+    while True:
+        if text == replaced:
+            return None
+        before = text.removesuffix(f" OR ({replaced})")
+        if before != text:
+            return before[1:-1]
+        # Each reason that came without a filter put the text in parentheses.
+        if not (text.startswith("(") and text.endswith(")")):
+            return earlier_filter
+        text = text[1:-1]

@@ -6,7 +6,8 @@ are the article's, and which are others'; those that the Publisher does not have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,12 +19,19 @@ from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.subscriber.snapshot import OwnedRows, SnapshotArticle
 from tranrepl.subscriber.subscription import SubscriptionPosition
 
+log = logging.getLogger(__name__)
+
 
 def delete_earlier_rows(
-    plan: OpenSnapshot, snapshot: str, behind: Sequence[TableBehind], position: SubscriptionPosition
+    plan: OpenSnapshot,
+    snapshot: str,
+    behind: Sequence[TableBehind],
+    position: SubscriptionPosition,
+    say: Callable[[str], None],
 ) -> tuple[SnapshotArticle, ...]:
     """Delete the rows that articles have by the definitions which their tables stand at; return the snapshot's articles
-    as they are then: what an earlier filter said of rows that have gone is said no more.
+    as they are then: what an earlier filter said of rows that have gone is said no more. Rows that cannot be told stay,
+    which is said.
 
     It may be done again: a table stands there until it is altered. Raises as `delete_before_changes` does.
     """
@@ -35,7 +43,14 @@ def delete_earlier_rows(
     deleted = plan.target.delete_before_changes(
         snapshot, rows, chosen, position, not_for_replication=plan.options.not_for_replication
     )
-    gone = {it.name: it.earlier_filter for it in plan.articles if it.name in deleted and it.earlier_filter is not None}
+    for left in deleted.left:
+        log.warning("%s", left)
+        say(left)
+    gone = {
+        it.name: it.earlier_filter
+        for it in plan.articles
+        if it.name in deleted.articles and it.earlier_filter is not None
+    }
     plan.opened.database.snapshots.forget_earlier_filters(plan.opened.subscription, gone)
     return tuple(replace(it, earlier_filter=None) if it.name in gone else it for it in plan.articles)
 

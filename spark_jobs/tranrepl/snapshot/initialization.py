@@ -94,7 +94,8 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     progress = loading.complete(fence)
     database.snapshots.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
     reach(Failpoint.SNAPSHOT_ACTIVATED)
-    return JobResult(last_xact_seqno=exported.xact_seqno.hex() if plan.whole else None, snapshot=progress)
+    began = exported.xact_seqno.hex() if plan.whole else None
+    return JobResult(last_xact_seqno=began, snapshot=progress).noticing(loading.notices)
 
 
 def _refuse_half_delivered(plan: OpenSnapshot) -> None:
@@ -117,6 +118,7 @@ class _Loading:
     runner: Runner
     listener: Listener
     snapshot: str = field(default_factory=lambda: secrets.token_hex(8))
+    notices: list[str] = field(default_factory=list)
     _ranges: list[TableRange] = field(default_factory=list)
     _looked: float = field(default_factory=time.monotonic)
     _began: dict[str, float] = field(default_factory=dict)
@@ -133,7 +135,7 @@ class _Loading:
                 require_registered(plan.publisher, plan.articles)
             behind = tables_behind(plan.opened, [it.article for it in plan.articles])
             position = plan.opened.subscriber.position()
-            articles = delete_earlier_rows(plan, self.snapshot, behind, position)
+            articles = delete_earlier_rows(plan, self.snapshot, behind, position, self.notices.append)
             reach(Failpoint.EARLIER_ROWS_DELETED)
             for altered in bring_to_definitions(plan.opened, behind, position):
                 self.listener.say(altered)

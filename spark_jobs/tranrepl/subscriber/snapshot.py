@@ -66,6 +66,24 @@ class OwnedRows:
     def name(self) -> str:
         return self.article.name
 
+    def lacking(self, where: str, columns: Iterable[str]) -> str:
+        """Return what is told where the table lacks columns that the condition reads."""
+        return (
+            f"{where}: article {self.name}: rows that table {self.article.article.destination} had of it may stay: the "
+            f"table has no column {', '.join(sorted(columns))}, which tells them from others: {self.condition}; delete "
+            "by hand those that are not the Publisher's"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """What `delete_before_changes` did."""
+
+    articles: frozenset[str]
+    """Those whose rows were deleted."""
+    left: tuple[str, ...]
+    """What is told of chosen articles whose rows no condition could tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedRange:
@@ -92,13 +110,12 @@ class SubscriberSnapshot(Protocol):
         position: SubscriptionPosition,
         *,
         not_for_replication: bool,
-    ) -> frozenset[str]:
+    ) -> DeletedRows:
         """Delete those of the rows that are of the chosen articles, by name, and of articles that refer to them, while
         the tables stand as the conditions say: once they are altered, no condition may tell these rows from others'.
-        Return the articles whose rows were deleted.
 
         Ranges of earlier snapshots do not load them any more. An article is passed over whose table is not there, or
-        lacks what its condition reads.
+        lacks what its condition reads: that is told of a chosen one.
 
         Raises FencedError where the subscription is not at `position` any more, ConfigurationError where a destination
         is not empty.

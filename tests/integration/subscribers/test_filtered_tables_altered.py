@@ -12,7 +12,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.child_job import ChildJob
 from support.mariadb import MariaDbServer
-from support.site import Rows, Site
+from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS, sqlite_execute
 from support.whole_run import good_run
@@ -141,6 +141,60 @@ def test_rows_go_by_filters_that_setup_changed_before_and_behind_a_change_of_typ
     assert ends.rows("postgres") == ends.wanted((100, "own", "elsewhere"), where="place = 'out' AND id > 4")
     for name in ("mariadb", "sqlite"):
         assert ends.rows(name) == ends.wanted(_KEPT, where="place = 'out' AND id > 4")
+
+
+def test_rows_go_by_the_one_filter_that_setup_changed_behind_a_rename(make_ends: Callable[..., _Ends]) -> None:
+    """The one that it replaced has the column's later name."""
+    ends = make_ends("postgres", "mariadb", "sqlite")
+    ends.site.at_publisher(_RETYPE, "ALTER TABLE vendor RENAME area TO place")
+    ends.site.read_log().raise_error()
+    ends.change_filter("place = 'out' AND id > 4")
+    ends.site.at_publisher("DELETE FROM vendor WHERE id IN (1, 2, 7)")
+    good_run(ends.site)
+    assert ends.rows("postgres") == ends.wanted((100, "own", "elsewhere"), where="place = 'out' AND id > 4")
+    for name in ("mariadb", "sqlite"):
+        assert ends.rows(name) == ends.wanted(_KEPT, where="place = 'out' AND id > 4")
+
+
+def test_rows_of_others_stay_that_the_one_replaced_filter_lets_through_by_other_columns(
+    make_ends: Callable[..., _Ends],
+) -> None:
+    ends = make_ends("postgres", "mariadb", "sqlite")
+    names = ("postgres", "mariadb", "sqlite")
+    for name in names:
+        ends.execute(name, "INSERT INTO {}vendor VALUES (101, 'in', 'elsewhere')")
+    renames = (("area", "x"), ("size", "area"), ("x", "size"))
+    swapped = "; ".join(f"ALTER TABLE vendor RENAME {one} TO {other}" for one, other in renames)
+    ends.site.at_publisher(f"BEGIN; {swapped}; ALTER TABLE vendor ALTER size TYPE varchar(30); COMMIT")
+    ends.site.read_log().raise_error()
+    ends.change_filter("size = 'in' AND id > 4")
+    good_run(ends.site)
+    rows = "SELECT id, size, area FROM {}vendor ORDER BY id"
+    wanted = ends.site.at_publisher("SELECT id, size, area FROM vendor WHERE size = 'in' AND id > 4 ORDER BY id")
+    assert ends.execute("postgres", rows) == [*wanted, (100, "elsewhere", "own"), (101, "elsewhere", "in")]
+    for name in names[1:]:
+        assert ends.execute(name, rows) == [*wanted, (100, None, "own"), (101, None, "in")]
+
+
+def test_rows_that_stay_since_no_condition_tells_them_are_told(make_ends: Callable[..., _Ends]) -> None:
+    """What is known of them reads a column that the table has only once it is altered."""
+    names = ("postgres", "mariadb", "sqlite")
+    ends = make_ends(*names)
+    ends.site.at_publisher(_RETYPE, "ALTER TABLE vendor RENAME area TO place", "DELETE FROM vendor WHERE id < 9")
+    ends.site.read_log().raise_error()
+    known = "UPDATE msarticle_subscriptions SET earlier_filter = 'place IS NULL AND id < 5' RETURNING 1"
+    execute(ends.site.databases.distribution, known)
+    results = good_run(ends.site)
+    for name in names:
+        (notice,) = results[f"{name} snapshot"].notices
+        assert notice.startswith(f"Subscriber {name}: article public.vendor: rows that table ")
+        assert notice.endswith(
+            ".vendor had of it may stay: the table has no column place, which tells them from others: "
+            "(area = 'in') OR (place IS NULL AND id < 5); delete by hand those that are not the Publisher's"
+        )
+    assert ends.rows("postgres") == [(100, "own", "elsewhere")]
+    for name in names[1:]:
+        assert ends.rows(name) == [*((it, "abc", None) for it in (6, 8)), _KEPT]
 
 
 def test_a_job_killed_between_any_two_steps_leaves_no_rows_at_mariadb(make_ends: Callable[..., _Ends]) -> None:

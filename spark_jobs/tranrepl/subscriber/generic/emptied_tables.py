@@ -42,15 +42,15 @@ class EmptiedTables:
             deletion = deletion.where(sa.text(condition))
         self._session.execute(deletion)
 
-    def told(self, rows: Sequence[OwnedRows]) -> Iterator[OwnedRows]:
-        """Yield those whose tables are there, with the columns that the condition reads."""
+    def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:
+        """Yield those whose tables are there, each with the columns that its condition reads and the table lacks."""
         destinations = [it.article.article.destination for it in rows]
         tables = find_destinations(self._session, self._database, destinations)
         for it, destination in zip(rows, destinations, strict=True):
             table = tables.get(destination)
             read = columns_read(it.condition) if it.condition is not None else frozenset()
-            if table is not None and read <= table.spelled_as(sorted(read)).columns.keys():
-                yield it
+            if table is not None:
+                yield it, read - table.spelled_as(sorted(read)).columns.keys()
 
     def _table(self, it: SnapshotArticle) -> sa.TableClause:
         schema, name = self._database.place(it.article.destination)

@@ -42,6 +42,7 @@ from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.row_not_found import key_text
 from tranrepl.subscriber.snapshot import (
+    DeletedRows,
     LoadedRange,
     LoadOrder,
     OwnedRows,
@@ -133,7 +134,7 @@ class SqlSnapshot:
         position: SubscriptionPosition,
         *,
         not_for_replication: bool,
-    ) -> frozenset[str]:
+    ) -> DeletedRows:
         for problem in self.problems([it.article for it in rows]):
             raise problem
         if position.applied_before is not None and not position.is_half_delivered:
@@ -143,14 +144,16 @@ class SqlSnapshot:
         self._configure(not_for_replication=not_for_replication)
         with self._transaction():
             self._subscriber.hold(position)
-            found = {it.name: it for it in self._tables.told(rows)}
+            there = list(self._tables.lacking(rows))
+            found = {it.name: it for it, columns in there if not columns}
             parents = {} if not_for_replication else self._tables.parents(it.article for it in found.values())
             deleted = found.keys() & referring(parents, chosen)
             order = load_order({name: set(parents.get(name, ())) & deleted for name in deleted})
             self._announce(snapshot, sorted(deleted))
             for name in [name for level in reversed(order.levels) for name in level]:
                 self._tables.delete(found[name])
-        return frozenset(deleted)
+        left = [it.lacking(self.where, columns) for it, columns in there if columns and it.name in chosen]
+        return DeletedRows(frozenset(deleted), tuple(left))
 
     def begin(
         self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool

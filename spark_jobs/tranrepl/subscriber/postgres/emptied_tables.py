@@ -47,10 +47,9 @@ class EmptiedTables:
         for name in [name for level in reversed(order.levels) for name in level]:
             self._session.execute(_deletion(by_name[name]))
 
-    def delete_chosen(self, rows: Sequence[OwnedRows], chosen: Collection[str], *, keys_act: bool) -> list[OwnedRows]:
+    def delete_chosen(self, found: Sequence[OwnedRows], chosen: Collection[str], *, keys_act: bool) -> list[OwnedRows]:
         """Delete those of the rows that are of the chosen articles, and where foreign keys act, of those that refer to
         them; return which. One statement does it: foreign keys among the tables, which stay, are checked at its end."""
-        found = list(self._told(rows))
         if keys_act:
             chosen = referring(self.parents(it.article for it in found), chosen)
         deleted = [it for it in found if it.name in chosen]
@@ -61,15 +60,15 @@ class EmptiedTables:
             self._session.execute(together)
         return deleted
 
-    def _told(self, rows: Sequence[OwnedRows]) -> Iterator[OwnedRows]:
-        """Yield those whose tables are there, with the columns that the condition reads."""
+    def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:
+        """Yield those whose tables are there, each with the columns that its condition reads and the table lacks."""
         destinations: list[TableName] = [it.article.article.destination for it in rows]
         tables = describe_tables(self._session, destinations)
         for it, destination in zip(rows, destinations, strict=True):
             table = tables.get(destination)
             read = columns_read(it.condition) if it.condition is not None else frozenset()
-            if table is not None and read <= {column.name for column in table.columns}:
-                yield it
+            if table is not None:
+                yield it, read - {column.name for column in table.columns}
 
 
 def _deletion(rows: OwnedRows) -> sql.Composed:

@@ -19,6 +19,7 @@ from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.snapshot import (
+    DeletedRows,
     LoadedRange,
     LoadOrder,
     OwnedRows,
@@ -105,16 +106,19 @@ class PostgresSnapshot:
         position: SubscriptionPosition,
         *,
         not_for_replication: bool,
-    ) -> frozenset[str]:
+    ) -> DeletedRows:
         with translated_errors(self.where), self._session.transaction():
             self._subscriber.hold(position)
             self._lock(not_for_replication=not_for_replication)
             for problem in self.problems([it.article for it in rows]):
                 raise problem
-            deleted = self._tables.delete_chosen(rows, chosen, keys_act=not not_for_replication)
+            found = list(self._tables.lacking(rows))
+            told = [it for it, columns in found if not columns]
+            deleted = self._tables.delete_chosen(told, chosen, keys_act=not not_for_replication)
             for it in deleted:
                 self._announce(snapshot, it.article)
-        return frozenset(it.name for it in deleted)
+        left = [it.lacking(self.where, columns) for it, columns in found if columns and it.name in chosen]
+        return DeletedRows(frozenset(it.name for it in deleted), tuple(left))
 
     def begin(
         self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
