@@ -184,9 +184,11 @@ def bring_to_definitions(
     position: SubscriptionPosition,
     *,
     rows_are_copied: bool = True,
+    shared_tables: frozenset[str] = frozenset(),
 ) -> list[str]:
     """Alter tables that stand at earlier definitions, by the schema changes that lead to those in force; return what
-    was done. Nothing of these articles is delivered by then; their rows are copied afterwards, or stay.
+    was done. Nothing of these articles is delivered by then; their rows are copied afterwards, or stay. Rows of others
+    stay in the `shared_tables`, by article.
 
     Raises FencedError where the subscription is not at `position` any more.
     """
@@ -195,7 +197,7 @@ def bring_to_definitions(
     by_id = opened.database.articles.by_id(opened.record)
     done: list[str] = []
     dialect = dialect_of(opened.connection)
-    options = ApplierOptions(rows_are_copied=rows_are_copied)
+    options = ApplierOptions(rows_are_copied=rows_are_copied, shared_tables=shared_tables)
     with dialect.applier(opened.connection, opened.key, by_id, options) as applier:
         for it in behind:
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.

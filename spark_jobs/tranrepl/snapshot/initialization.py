@@ -137,7 +137,8 @@ class _Loading:
             position = plan.opened.subscriber.position()
             articles = delete_earlier_rows(plan, self.snapshot, behind, position, self.notices.append)
             reach(Failpoint.EARLIER_ROWS_DELETED)
-            for altered in bring_to_definitions(plan.opened, behind, position):
+            shared = frozenset(it.name for it in articles if it.owned.condition is not None)
+            for altered in bring_to_definitions(plan.opened, behind, position, shared_tables=shared):
                 self.listener.say(altered)
             fence = target.begin(
                 self.snapshot,

@@ -25,6 +25,8 @@ class ApplierOptions:
     apply: Apply = Apply.AUTO
     rows_are_copied: bool = False
     """The rows of tables whose schema it changes are copied anew after it: those that do not fit may be deleted."""
+    shared_tables: frozenset[str] = frozenset()
+    """Articles, by source, whose tables keep rows of others then: nothing that does not fit is deleted there."""
 
 
 AS_CONFIGURED = ApplierOptions()

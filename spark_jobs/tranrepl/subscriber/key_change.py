@@ -48,12 +48,32 @@ def added_value(change: SchemaChange, name: str) -> str | None:
     return values.get(name)
 
 
+@dataclass(frozen=True, slots=True)
+class UnfitRows:
+    """What becomes of rows that do not fit the new primary key of their table, or its type."""
+
+    copied: bool = False
+    """The articles' rows are copied anew."""
+    shared_tables: frozenset[str] = frozenset()
+    """Articles, by source, whose tables keep rows of others then."""
+
+    def may_go(self, article: RegisteredArticle) -> bool:
+        """Return whether all rows of the article's table may be deleted: none is another's, and they come again."""
+        return self.copied and str(article.source) not in self.shared_tables
+
+    def problem(
+        self, where: str, article: RegisteredArticle, key: Sequence[str], why: str | None = None
+    ) -> ConfigurationError:
+        """Return the error where they may not."""
+        if not self.copied:
+            return rows_do_not_fit(where, article, key, why or _UNFIT)
+        return _rows_of_others_do_not_fit(where, article, key, why or _UNFIT)
+
+
 _UNFIT = "two have the same values, or one has no value, or one that is too long"
 
 
-def rows_do_not_fit(
-    where: str, article: RegisteredArticle, key: Sequence[str], why: str = _UNFIT
-) -> ConfigurationError:
+def rows_do_not_fit(where: str, article: RegisteredArticle, key: Sequence[str], why: str) -> ConfigurationError:
     """Return the error for rows that are not to be copied anew, and do not fit the new key, or its type."""
     name, source = where.removeprefix("Subscriber "), shlex.quote(str(article.source))
     return ConfigurationError(
@@ -61,6 +81,17 @@ def rows_do_not_fit(
         f"({', '.join(key)}): {why}",
         remedy=f"correct them at the Subscriber, and deliver again; or `tranrepl reinitialize FILE -s {name} --article "
         f"{source}` copies them",
+        article=str(article.source),
+    )
+
+
+def _rows_of_others_do_not_fit(
+    where: str, article: RegisteredArticle, key: Sequence[str], why: str
+) -> ConfigurationError:
+    return ConfigurationError(
+        f"article {article.source}: {where}: rows of table {article.destination} that the article's row filter leaves "
+        f"to others do not fit its new primary key ({', '.join(key)}): {why}",
+        remedy="correct or delete them at the Subscriber, then `tranrepl run FILE`",
         article=str(article.source),
     )
 

@@ -33,6 +33,7 @@ from tranrepl.subscriber.generic.schema_changes import SchemaChanges
 from tranrepl.subscriber.generic.serial import SqlSerial
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.watermark import Watermark
+from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.scripts import not_run
 from tranrepl.subscriber.subscription import ALONE, CommandPlace, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
@@ -67,7 +68,7 @@ class SqlApplier:
         self._finishing: UnfinishedBatch | None = None
         self._applied_before: CommandPlace | None = None
         self._changes = SchemaChanges(
-            session, database, key, self._where, articles, rows_are_copied=options.rows_are_copied
+            session, database, key, self._where, articles, UnfitRows(options.rows_are_copied, options.shared_tables)
         )
         self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
         self._said: list[str] = []

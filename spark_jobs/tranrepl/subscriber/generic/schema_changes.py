@@ -23,7 +23,7 @@ from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup
 from tranrepl.subscriber.generic.recorded_statements import recorded
 from tranrepl.subscriber.generic.row_updates import update_statement
 from tranrepl.subscriber.generic.target import SqlTarget
-from tranrepl.subscriber.key_change import added_value, key_change, rows_do_not_fit
+from tranrepl.subscriber.key_change import UnfitRows, added_value, key_change
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.schema_changes import Recorded, standing, told
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -39,13 +39,12 @@ class SchemaChanges:
         key: SubscriptionKey,
         where: str,
         articles: Mapping[int, RegisteredArticle],
-        *,
-        rows_are_copied: bool = False,
+        unfit: UnfitRows,
     ) -> None:
         """Set where they are applied; `articles` have the definitions by `article_id`."""
         self._articles = articles
         self._session = session
-        self._rows_are_copied = rows_are_copied
+        self._unfit = unfit
         self._database = database
         self._where = where
         self._definitions = Definitions(session, key)
@@ -131,7 +130,7 @@ class SchemaChanges:
 
     def change_columns(self, step: SchemaStep, article: RegisteredArticle, plan: ColumnPlan) -> None:
         """Change the table's columns. Rows that do not fit the new type of its key are deleted with all others where
-        they are copied anew; raises ConfigurationError where they are not."""
+        they may be; raises ConfigurationError where they may not."""
         statements = self._statements(article)
         if statements is None:
             return
@@ -142,9 +141,9 @@ class SchemaChanges:
             problem = self._database.translate("the server says", error)
             if not self._rewrites_key(step, plan) or not isinstance(problem, DataError):
                 raise
-            if not self._rows_are_copied:
+            if not self._unfit.may_go(article):
                 key = [article.columns[at].name for at in article.key_positions]
-                raise rows_do_not_fit(self._where, article, key, problem.message) from error
+                raise self._unfit.problem(self._where, article, key, problem.message) from error
             schema, name = self._database.place(article.destination)
             table = sa.table(always_quoted(name), schema=None if schema is None else always_quoted(schema))
             with self._recorded():
@@ -169,10 +168,10 @@ class SchemaChanges:
                 statements.complete(plan.steps)
 
     def require_fitting_rows(self, step: SchemaStep) -> None:
-        """Raise ConfigurationError where rows that are not copied anew do not fit the article's new primary key; before
+        """Raise ConfigurationError where rows that may not be deleted do not fit the article's new primary key; before
         anything is changed."""
         change = key_change(step)
-        if step.new is None or change is None or self._rows_are_copied:
+        if step.new is None or change is None or self._unfit.may_go(step.new):
             return
         statements = self._statements(step.old)
         if statements is None:
@@ -188,7 +187,7 @@ class SchemaChanges:
         changes = KeyChanges(self._session, self._database, step.old, statements)
         before = [step.old.columns[at].name for at in step.old.key_positions]
         if not changes.fits(columns, before, values):
-            raise rows_do_not_fit(self._where, step.new, change.now)
+            raise self._unfit.problem(self._where, step.new, change.now)
 
     def change_key(self, step: SchemaStep) -> list[str]:
         """Let the table's primary key follow the article's, once its columns are changed; return what was done. It may
@@ -198,8 +197,8 @@ class SchemaChanges:
         if step.new is None or change is None or statements is None:
             return []
         changes = KeyChanges(self._session, self._database, step.new, statements)
-        if not self._rows_are_copied and not changes.fits_changed(change):
-            raise rows_do_not_fit(self._where, step.new, change.now)
+        if not self._unfit.may_go(step.new) and not changes.fits_changed(change):
+            raise self._unfit.problem(self._where, step.new, change.now)
         with self._recorded():
             return [f"{self._where}: {it}" for it in changes.apply(change)]
 

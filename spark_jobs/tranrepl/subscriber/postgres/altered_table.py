@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping
 import psycopg
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.session import Session, translate
+from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.alter_statements import actions, retype
 from tranrepl.subscriber.postgres.destination import find_destination
+from tranrepl.subscriber.postgres.key_change import delete_rows
 from tranrepl.subscriber.schema_changes import DestinationColumn
 
 _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
@@ -25,14 +27,16 @@ _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
 class PostgresTable:
     """The table as it is in the open transaction."""
 
-    def __init__(self, session: Session, where: str, name: TableName, *, keeps_rows: bool) -> None:
-        """Set which table it is. Where its rows are copied again (not `keeps_rows`), a value that does not go over into
-        a new type becomes NULL."""
-        self._keeps_rows = keeps_rows
+    def __init__(self, session: Session, where: str, step: SchemaStep, unfit: UnfitRows) -> None:
+        """Set which table it is. Where its rows are unknown, a value that does not go over into a new type becomes
+        NULL; or, in the primary key, `unfit` says what becomes of its row."""
+        self._keeps_rows = step.change.rows_unknown is None
+        self._article = step.new or step.old
+        self._unfit = unfit
         self._session = session
         self._place = where
-        self._name = name
-        self.where = f"{where}: table {name}"
+        self._name = step.old.destination
+        self.where = f"{where}: table {self._name}"
 
     def columns(self) -> Mapping[str, DestinationColumn]:
         return {it.name: DestinationColumn(it.name, it.type_name, it.not_null) for it in self._described().columns}
@@ -53,7 +57,7 @@ class PostgresTable:
             case ColumnAction.DROP:
                 yield from self._drop(change)
             case ColumnAction.RETYPE:
-                yield self._retype(change)
+                yield from self._retype(change)
             case _:
                 for action in actions(change, keeps_rows=self._keeps_rows):
                     yield self._execute(action)
@@ -78,16 +82,38 @@ class PostgresTable:
         for name in (*dependent, change.column):
             yield self._execute(sql.SQL("DROP COLUMN IF EXISTS {}").format(sql.Identifier(name)))
 
-    def _retype(self, change: ColumnChange) -> str:
+    def _retype(self, change: ColumnChange) -> Iterator[str]:
         (retyped,) = actions(change, keeps_rows=self._keeps_rows)
         if self._keeps_rows:
-            return self._execute(retyped)
+            yield self._execute(retyped)
+            return
         try:
             with self._session.transaction():
-                return self._execute(retyped)
-        except (ConfigurationError, DataError):
+                done = self._execute(retyped)
+        except (ConfigurationError, DataError) as error:
+            if change.column in {it.name for it in self._described().key}:
+                yield from self._retype_key(change, error)
+                return
             loosened = sql.SQL("ALTER COLUMN {} DROP NOT NULL, {} USING NULL")
-            return self._execute(loosened.format(sql.Identifier(change.column), retype(change)))
+            done = self._execute(loosened.format(sql.Identifier(change.column), retype(change)))
+        yield done
+
+    def _retype_key(self, change: ColumnChange, unfit: ReplicationError) -> Iterator[str]:
+        """Retype a column of the primary key to which rows do not go over: they are deleted with all others where they
+        may be. Raises ConfigurationError where they may not."""
+        if self._unfit.may_go(self._article):
+            with translated_errors(self._place):
+                delete_rows(self._session, qualified(self._name))
+            yield (
+                f"{self._place}: rows of {self._name} were deleted: they do not fit the new type of its primary key, "
+                "and are copied again"
+            )
+        try:
+            # What holds no rows takes a type to which there is no cast.
+            yield self._execute(retype(change) + sql.SQL(" USING NULL"))
+        except DataError:
+            key = [self._article.columns[at].name for at in self._article.key_positions]
+            raise self._unfit.problem(self._place, self._article, key, unfit.message) from unfit
 
     def _execute(self, action: sql.Composable) -> str:
         statement = sql.SQL("ALTER TABLE {} {}").format(qualified(self._name), action)

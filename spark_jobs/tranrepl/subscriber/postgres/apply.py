@@ -30,6 +30,7 @@ from tranrepl.subscriber.batching.steps import (
     TruncateStep,
 )
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
+from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres.durability import make_durable
@@ -82,7 +83,7 @@ class PostgresApplier:
         self._attempts = BulkAttempts(self._bulk, self._why_undone)
         self._scripts = ScriptApply(session, self._where)
         self._schema = SchemaChangeApply(
-            session, key, self._where, connect, articles, rows_are_copied=options.rows_are_copied
+            session, key, self._where, connect, articles, UnfitRows(options.rows_are_copied, options.shared_tables)
         )
 
     @property

@@ -9,7 +9,7 @@ from psycopg import errors, sql
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import key_change, rows_do_not_fit
+from tranrepl.subscriber.key_change import UnfitRows, key_change
 
 _KEY = """
 SELECT c.conname, ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
@@ -27,11 +27,17 @@ def replaced_key(table: sql.Composable, constraint: str | None, columns: Sequenc
     )
 
 
-def change_key(session: Session, where: str, step: SchemaStep, *, rows_are_copied: bool) -> Iterator[str]:
+def delete_rows(session: Session, table: sql.Composable) -> None:
+    """Delete all rows of a table that is altered in the same transaction."""
+    session.execute(sql.SQL("DELETE FROM {}").format(table))
+    session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def change_key(session: Session, where: str, step: SchemaStep, unfit: UnfitRows) -> Iterator[str]:
     """Give the destination the new primary key, where it had the old one or has just lost it; yield what was done.
 
-    Rows that do not fit the new key are deleted with all others where they are copied anew. Raises ConfigurationError
-    where they are not.
+    Rows that do not fit the new key are deleted with all others where they may be. Raises ConfigurationError where they
+    may not.
     """
     change = key_change(step)
     if step.new is None or change is None:
@@ -45,10 +51,9 @@ def change_key(session: Session, where: str, step: SchemaStep, *, rows_are_copie
         with session.transaction():
             session.execute(statement)
     except (errors.UniqueViolation, errors.NotNullViolation) as error:
-        if not rows_are_copied:
-            raise rows_do_not_fit(where, step.new, change.now) from error
-        session.execute(sql.SQL("DELETE FROM {}").format(table))
-        session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        if not unfit.may_go(step.new):
+            raise unfit.problem(where, step.new, change.now) from error
+        delete_rows(session, table)
         session.execute(statement)
         yield f"rows of {step.new.destination} were deleted: they did not fit the new primary key, and are copied again"
     yield statement.as_string(None)

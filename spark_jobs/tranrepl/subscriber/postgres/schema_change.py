@@ -19,6 +19,7 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.subscriber.batching.steps import SchemaStep
+from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.altered_table import PostgresTable
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets
@@ -58,13 +59,12 @@ class SchemaChangeApply:
         where: str,
         connect: Callable[[], Session],
         articles: Mapping[int, RegisteredArticle],
-        *,
-        rows_are_copied: bool = False,
+        unfit: UnfitRows,
     ) -> None:
         """Set where they are applied; `connect` opens another session, in autocommit. `articles` have the definitions
         by `article_id`."""
         self._articles = articles
-        self._rows_are_copied = rows_are_copied
+        self._unfit = unfit
         self._session = session
         self._key = key
         self._where = where
@@ -107,13 +107,12 @@ class SchemaChangeApply:
                 require_types(self._session, self._where, step.change, step.new)
             before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
         self._lock(step)
-        keeps_rows = step.change.rows_unknown is None
-        table = PostgresTable(self._session, self._where, step.old.destination, keeps_rows=keeps_rows)
+        table = PostgresTable(self._session, self._where, step, self._unfit)
         self._said += [*alter_columns(step.change, table)]
         with translated_errors(self._where):
             if step.new is not None and step.change.partitions:
                 self._said += PartitionsApply(self._session, self._where, step.new).apply(step)
-            key = change_key(self._session, self._where, step, rows_are_copied=self._rows_are_copied)
+            key = change_key(self._session, self._where, step, self._unfit)
             self._said += [f"{self._where}: {it}" for it in key]
             self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
             self._session.execute("SET CONSTRAINTS ALL DEFERRED")
