@@ -83,6 +83,21 @@ def test_rows_of_an_open_transaction_follow_a_rename(ends: Databases, tmp_path: 
     ]
 
 
+@pytest.mark.parametrize("renamed", [_rename("sad", "blue"), "ALTER TYPE mood RENAME TO humour"], ids=["label", "type"])
+def test_a_column_is_added_with_the_label_and_the_type_of_before_a_rename(
+    databases: DatabasesFactory, tmp_path: Path, renamed: str
+) -> None:
+    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
+    site.at_publisher(
+        "INSERT INTO item VALUES (1, 'glad')",
+        f"BEGIN; ALTER TABLE item ADD COLUMN always mood DEFAULT 'sad'; {renamed}; COMMIT",
+        "INSERT INTO item (id, feeling) VALUES (2, 'glad')",
+    )
+    site.read_log().raise_error()
+    site.deliver().raise_error()
+    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+
+
 def test_labels_in_arrays_follow_a_rename(ends: Databases, tmp_path: Path) -> None:
     site = _site(ends, tmp_path, "all_of_them mood[], PRIMARY KEY (id)")
     site.at_publisher(_rename("so so", "so_so"))

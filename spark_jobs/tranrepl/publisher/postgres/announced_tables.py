@@ -25,6 +25,7 @@ from tranrepl.publisher.announcements import (
 )
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
 from tranrepl.publisher.definition_after import labels_alone
+from tranrepl.publisher.joined_changes import may_be_one, together
 from tranrepl.publisher.postgres.logical_messages import content, messages_of
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
@@ -279,15 +280,14 @@ class _BatchReading:
             self._refit(index, changed, commit_lsn)
 
     def _may_be_one(self, known: int | None, article: RegisteredArticle, decision: Decision) -> bool:
-        """Return whether a change that follows at once may go with the one before: rows of a partition go by the names
-        that the columns have by then, and a name that the table gave up may be another one's by then."""
+        """Return whether a change that follows at once may go with the one before: a name that the table gave up may be
+        another one's by then."""
         if known is None:
             return True
         earlier = self.batch.changes[known]
         if earlier.article.source != article.source and known + 1 < len(self.batch.changes):
             return False
-        change = earlier.change
-        return not (change.partitions and decision.columns) and not (change.columns and decision.partitions)
+        return may_be_one(earlier.change, decision)
 
     def _numbered(self, decision: Decision, known: int | None) -> RegisteredArticle:
         if not decision.is_new or known is not None:
@@ -306,7 +306,7 @@ class _BatchReading:
         """Return which of the batch's changes it is, once it is one of them."""
         if known is not None:
             earlier = self.batch.changes[known]
-            self.batch.changes[known] = replace(earlier, index=index, change=_together(earlier.change, decision))
+            self.batch.changes[known] = replace(earlier, index=index, change=together(earlier.change, decision))
             return known
         if not decision.is_new:
             return None
@@ -385,16 +385,3 @@ def _is_table(article: RegisteredArticle, gone: UnpublishedTable) -> bool:
 
 def _told(source: object, tag: str, notes: Sequence[str]) -> list[str]:
     return [f"table {source} was altered ({tag}): {note}" for note in notes]
-
-
-def _together(earlier: SchemaChange, decision: Decision) -> SchemaChange:
-    """Return a change with what followed it at once."""
-    return earlier.model_copy(
-        update={
-            "columns": (*earlier.columns, *decision.columns),
-            "labels": (*earlier.labels, *decision.labels),
-            "partitions": (*earlier.partitions, *decision.partitions),
-            "rows_unknown": earlier.rows_unknown or decision.rows_unknown,
-            "notes": tuple(dict.fromkeys([*earlier.notes, *decision.notes])),
-        }
-    )
