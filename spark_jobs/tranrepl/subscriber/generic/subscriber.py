@@ -100,8 +100,8 @@ class SqlSubscriber:
             translated_filter(article.filter, self._database.sql_name, str(article.source))
         found = self._spelled_destination(article, columns)
         if found is not None:
+            delivered = as_registered(known, source)
             for column in columns:
-                delivered = as_registered(known, source)
                 yield from column_problems(self._key, article, delivered, self._database, found, column)
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
