@@ -121,11 +121,21 @@ def owned_by(site: Announcing, login: str, password: str) -> Connection:
     return with_login(site.connection, login, password)
 
 
+def signed(kind: str, text: str) -> str:
+    """Return the statement by which who may read the secret writes a message of ours."""
+    signed = f"convert_to(concat('tranrepl.{kind} ', pg_current_xact_id()::xid, ' ', {text}), getdatabaseencoding())"
+    signature = f"encode(sha256(outer_key || sha256(inner_key || {signed})), 'hex')"
+    return (
+        f"SELECT pg_logical_emit_message(true, 'tranrepl.{kind}', {signature} || {text}) FROM tranrepl.message_secret"
+    )
+
+
 def _parameters(connection: Connection) -> dict[str, Any]:
     return dict(connection.libpq_parameters("test"))
 
 
 def _content(message: bytes) -> bytes | None:
-    """Return the content of a message `M` of ours, which begins with kind, flags and position; None of a pad's."""
+    """Return the text of a message `M` of ours, which begins with kind, flags and position, behind its length and
+    signature; None of a pad's."""
     prefix, rest = message[10:].split(b"\0", 1)
-    return rest[4:] if prefix == b"tranrepl.schema" else None
+    return rest[4 + 64 :] if prefix == b"tranrepl.schema" else None

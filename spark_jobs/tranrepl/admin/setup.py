@@ -38,8 +38,9 @@ Tables = Sequence[tuple[Article, TableDescription]]
 _APPLICATION = "tranrepl setup"
 
 
-def set_up(topology: Topology, tables: Tables, say: Say) -> None:
+def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = False) -> None:
     """Set up a checked publication; `tables` are its articles as `check` found them. `say` reports each thing done.
+    `new_secret`: messages in the Publisher's log are signed with another one from now on.
 
     Where an article's definition changes, each subscription passes to the new one behind the commands of the old one
     (`changed_articles`). Raises ConfigurationError where a column was renamed that such commands name, and where a
@@ -80,7 +81,9 @@ def set_up(topology: Topology, tables: Tables, say: Say) -> None:
             # is published before it is read: nothing is read in part.
             database.articles.set_up(record, _staying(known.values(), articles))
             _remember_identities(database, record, publisher, tables, known)
-            for done in [*_set_up_schema_changes(publication, publisher), *publisher.set_up(tables)]:
+            announced = publication.replicate_ddl
+            made = publisher.schema_changes.set_up(announced=announced, new_secret=new_secret)
+            for done in [*made, *publisher.set_up(tables)]:
                 say(done)
             _start_watermark(database, record, publisher)
             # The tables were described before.
@@ -133,13 +136,6 @@ def _with_labels_of(
         return article
     definition = with_unread_labels(article.definition, known.definition, read_to)
     return article.model_copy(update={"definition": definition})
-
-
-def _set_up_schema_changes(publication: Publication, publisher: Publisher) -> list[str]:
-    """Make what announces schema changes before anything is published, or remove it; return what was done."""
-    if publication.replicate_ddl:
-        return publisher.schema_changes.set_up()
-    return publisher.schema_changes.remove_unneeded()
 
 
 def _unknown(

@@ -86,7 +86,12 @@ def _store_problems(
 
 
 @app.command(epilog="Example: [bold]tranrepl setup dags/publications/purchasing.yaml[/]")
-def setup(file: File) -> None:
+def setup(
+    file: File,
+    new_secret: Annotated[
+        bool, typer.Option("--new-secret", help="Sign messages in the Publisher's log with a new secret from now on.")
+    ] = False,
+) -> None:
     """Create what is missing at Publisher, Distributor and Subscribers.
 
     May be run again at any time. Generated procedures are replaced where the
@@ -105,7 +110,7 @@ def setup(file: File) -> None:
             done.append(what)
             out.print(f"  {escape(what)}", highlight=False)
 
-        set_up(topology, checked.tables, say)
+        set_up(topology, checked.tables, say, new_secret=new_secret)
         _set_up_pools(publication, say)
         _prepare_spark()
         for problem in checked.needing_attention:
@@ -188,7 +193,7 @@ def script(
 
 def _print_left_to_make(topology: Topology) -> None:
     with topology.publisher("tranrepl script") as place:
-        left = place.schema_changes.left_to_make() if topology.publication.replicate_ddl else []
+        left = place.schema_changes.left_to_make(announced=topology.publication.replicate_ddl)
         if left:
             sys.stdout.write(f"-- in database {place.database} of the Publisher, as a superuser\n")
     for statement in left:

@@ -81,7 +81,7 @@ class JobResult(BaseModel):
     the first ones."""
     schema_change_warnings: tuple[str, ...] = ()
     """What schema changes and rewritten tables cost or ask for: articles that wait for a snapshot or are stopped, and
-    what is to be edited. The notices have them too."""
+    what is to be edited; and that the log holds messages which only look like ours. The notices have them too."""
     notices: tuple[str, ...] = ()
     """Warnings of the job, and what procedures at the Subscriber said: the first ones, each once."""
     validation: SubscriptionValidation | None = None

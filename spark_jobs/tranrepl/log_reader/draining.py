@@ -72,6 +72,7 @@ class LogReader:
         self.record_progress: Callable[[JobResult], None] = _record_nothing
         self.say: Callable[[JobResult], None] = _say_registered
         self.is_to_end: Callable[[], bool] = _never
+        self.warned_of_unsigned = False
 
     def drain(self) -> None:
         """Read batches until the log's end as it was at the start, or after one of them, where it is to end. Raises
@@ -176,7 +177,7 @@ class LogReader:
         self.result = self.result.noticing(what)
 
     def _warn(self, what: Sequence[str]) -> None:
-        """Notice what schema changes and rewritten tables cost or ask for."""
+        """Notice what schema changes, rewritten tables and unsigned messages cost or ask for."""
         self._notice(what)
         self.result = self.result.warning_of_schema_changes(what)
 
@@ -248,6 +249,9 @@ class LogReader:
         if batch is not None:
             self._add(batch, read, [*before, *self._articles, *read.definitions])
         self._notice(read.notices)
+        if read.unsigned is not None and not self.warned_of_unsigned:
+            self.warned_of_unsigned = True
+            self._warn([read.unsigned])
         self._warn(new_edits(self._publication, before, self._articles))
         self.say(self.result)
 

@@ -95,6 +95,8 @@ class Following:
     seconds: float
     """How long to follow, at most."""
     polling_interval: float
+    warned_of_unsigned: bool = False
+    """The agent has warned of messages that only look like ours: they are ordinary then."""
 
     def follow(self) -> Followed:
         """Follow the log until there is a reason to end."""
@@ -206,7 +208,8 @@ class _Follower:
             return Ending.OUT_OF_THE_ORDINARY
         with _removed_where_it_fails(path):
             read, file = _written(path, stream, part)
-        if part.end is None or not _is_ordinary(read):
+        unsigned = read.unsigned is not None and not self.following.warned_of_unsigned
+        if part.end is None or unsigned or not _is_ordinary(read):
             shutil.rmtree(path, ignore_errors=True)
             return Ending.OUT_OF_THE_ORDINARY
         batch = batch_of(folder, read, self.following.clock)

@@ -169,6 +169,7 @@ class _Account:
             tokens=tuple(tally.tokens),
             definitions=tuple(tally.definitions.values()),
             notices=tuple(tally.notices),
+            unsigned=tally.unsigned,
             needs_article_id=self.needs_article_id,
             ends_in_transaction=self.ends_in_transaction,
         )
@@ -190,11 +191,13 @@ class _Tally:
     definitions: dict[int, RegisteredArticle] = field(default_factory=dict)
     """By `article_id`, the latest of each."""
     notices: list[str] = field(default_factory=list)
+    unsigned: str | None = None
     _last: tuple[int, int] = (-1, 0)
 
     def add_definitions(self, part: LogPart) -> None:
         self.definitions |= {it.article_id: it for it in part.definitions}
         self.notices += part.notices
+        self.unsigned = self.unsigned or part.unsigned
 
     def add(self, commands: pa.RecordBatch) -> None:
         if len(commands) == 0:

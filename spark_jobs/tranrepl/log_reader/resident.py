@@ -74,6 +74,7 @@ class ResidentLogReader:
         self._said = 0
         self._recorded_at = 0.0
         self._changed = False
+        self._warned_of_unsigned = False
 
     def run(self) -> JobResult:
         """Stay up until it is time to end, and read the log to its end then. Raises ReplicationError where it could not
@@ -124,6 +125,7 @@ class ResidentLogReader:
                 reader.drain()
             finally:
                 self._result = self._result.plus(reader.result)
+                self._warned_of_unsigned = reader.warned_of_unsigned
             if last or self._is_to_end():
                 return None
             # It has got that far, also where there was nothing to read.
@@ -162,6 +164,7 @@ class ResidentLogReader:
         reader.record_progress = self._record_progress_of
         reader.say = self._say_drained
         reader.is_to_end = self._is_to_end
+        reader.warned_of_unsigned = self._warned_of_unsigned
         return reader
 
     def _is_to_end(self) -> bool:
@@ -214,6 +217,7 @@ class ResidentLogReader:
             self._agent,
             self._stay.seconds_left() + _GIVE_UP_SECONDS,
             self._publication.polling_interval,
+            self._warned_of_unsigned,
         )
 
     def _wait_for_changes(self, opened: OpenLogReader) -> None:

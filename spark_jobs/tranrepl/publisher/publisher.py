@@ -107,19 +107,20 @@ class Removal:
 class SchemaChanges(CollationNames, Protocol):
     """What makes a Publisher's log announce schema changes. All publications of a database share it."""
 
-    def set_up(self) -> list[str]:
-        """Make what is missing or of an earlier version, as far as our role may. Returns what was done, in words."""
-        ...
+    def set_up(self, *, announced: bool = True, new_secret: bool = False) -> list[str]:
+        """Make what is missing or of an earlier version, as far as our role may. Without `announced`, remove it where
+        no other publication of the database may need it, but for what signs messages; `new_secret` makes that another
+        one. Returns what was done, in words.
 
-    def remove_unneeded(self) -> list[str]:
-        """Remove it where no other publication of the database may need it and our role may; return what was done."""
+        Raises ConfigurationError where another role that is not trusted owns a part of it.
+        """
         ...
 
     def warnings(self) -> Iterator[str]:
         """Yield why schema changes will not be announced once setup has run, each with its remedy."""
         ...
 
-    def left_to_make(self) -> list[str]:
+    def left_to_make(self, *, announced: bool = True) -> list[str]:
         """Return what setup may not make, as statements in the Publisher's SQL for who may."""
         ...
 

@@ -98,21 +98,6 @@ def test_setup_replaces_functions_of_an_earlier_version_alone(made: Databases, t
     assert execute(made.publisher, source) == current
 
 
-def test_setup_removes_what_an_earlier_version_made_beside_it(made: Databases, tmp_path: Path) -> None:
-    site, where = _site(made, tmp_path), f"at Publisher {made.publisher.database}"
-    site.set_up()
-    former, comment = "tranrepl.identify_partitions()", "'tranrepl schema changes, version 7'"
-    execute(
-        made.publisher,
-        f"CREATE FUNCTION {former} RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN NULL; END'",
-        f"CREATE EVENT TRIGGER tranrepl_partition ON ddl_command_end EXECUTE FUNCTION {former}",
-        f"COMMENT ON FUNCTION {former} IS {comment}",
-    )
-    assert site.set_up() == [f"removed event trigger tranrepl_partition, which nothing needs any more {where}"]
-    assert _triggers(made) == _TRIGGERS
-    assert execute(made.publisher, _FUNCTIONS) == [("announce",), ("announce_schema_change",)]
-
-
 def test_publications_share_it_and_the_last_one_takes_it_along(made: Databases, tmp_path: Path) -> None:
     one, two = _site(made, tmp_path), _site(made, tmp_path / "two", publication="other")
     before: list[Rows] = [execute(made.publisher, it) for it in (_FOUND, _SCHEMA)]
@@ -135,15 +120,15 @@ def test_teardown_leaves_a_schema_of_that_name_which_others_made(made: Databases
     assert (_triggers(made), execute(made.publisher, _FUNCTIONS)) == ([], [])
 
 
-def test_replicate_ddl_false_makes_none_and_removes_what_is_there(made: Databases, tmp_path: Path) -> None:
+def test_replicate_ddl_false_makes_no_event_trigger_and_removes_what_is_there(made: Databases, tmp_path: Path) -> None:
     on, off = _site(made, tmp_path), _site(made, tmp_path, replicate_ddl=False)
     off.set_up()
-    assert (_triggers(made), execute(made.publisher, _SCHEMA)) == ([], [(0,)])
+    assert (_triggers(made), execute(made.publisher, _FUNCTIONS)) == ([], [])
     assert status(off.topology).log_reader.schema_changes_stop == "replicate_ddl is false"
     on.set_up()
     assert _triggers(made) == _TRIGGERS
     off.set_up()
-    assert (_triggers(made), execute(made.publisher, _SCHEMA)) == ([], [(0,)])
+    assert (_triggers(made), execute(made.publisher, _FUNCTIONS)) == ([], [])
 
 
 def _printed(databases: Databases, folder: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
+from support.announced import signed
 from support.shell import publication_file, typed
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
@@ -102,7 +103,7 @@ def test_a_script_stands_between_the_rows_of_its_own_transaction(site: Site) -> 
     script = _script(site)
     with site.topology.distributor() as database:
         database.scripts.add(database.publications.get("purchasing"), script.digest)
-    emitted = f"SELECT pg_logical_emit_message(true, 'tranrepl.script', $m${script.message}$m$)"
+    emitted = signed("script", f"$m${script.message}$m$")
     site.at_publisher(f"BEGIN; INSERT INTO t VALUES (1, 'n1'); {emitted}; INSERT INTO t VALUES (2, 'n2'); COMMIT")
     site.run()
     _assert_ran(site.databases.subscriber, [(1,)], rows=2)
@@ -123,7 +124,7 @@ def test_a_script_is_known_until_it_is_read_as_often_as_it_was_written(site: Sit
     assert execute(site.databases.distribution, written) == [(2,)]
     site.run()
     assert execute(site.databases.distribution, written) == [(0,)]
-    site.at_publisher(f"SELECT pg_logical_emit_message(true, 'tranrepl.script', $m${message}$m$)")
+    site.at_publisher(signed("script", f"$m${message}$m$"))
     assert len(site.read_log().notices) == 1
     site.deliver().raise_error()
     assert site.at_subscriber("SELECT n FROM runs") == [(1,), (1,)]
@@ -202,8 +203,9 @@ def test_a_message_that_exec_did_not_write_is_run_nowhere(site: Site) -> None:
     (name,) = site.at_publisher("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")[0]
     forged = '{"v":1,"publication":"%s","name":"forged","sql":"CREATE TABLE forged ()"}'
     site.at_publisher(
-        *(f"SELECT pg_logical_emit_message(true, 'tranrepl.script', '{forged % it}')" for it in (name, "another")),
-        "SELECT pg_logical_emit_message(true, 'tranrepl.script', 'no JSON')",
+        f"SELECT pg_logical_emit_message(true, 'tranrepl.script', '{forged % name}')",
+        # By who may sign messages, and may not write to the distribution database.
+        *(signed("script", f"'{forged % it}'") for it in (name, "another")),
     )
     read = site.read_log()
     read.raise_error()

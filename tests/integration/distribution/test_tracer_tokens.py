@@ -12,6 +12,7 @@ import pytest
 from psycopg import OperationalError
 
 from conftest import DatabaseFactory, DatabasesFactory
+from support.announced import signed
 from support.least_rights import with_login
 from support.observed import distribution_rows, watermark
 from support.shell import publication_file, typed
@@ -85,11 +86,9 @@ def test_tokens_among_changes_leave_both_ends_equal(site: Site) -> None:
 def test_a_token_inside_a_transaction_divides_nothing(site: Site) -> None:
     with site.topology.publisher("test") as publisher:
         message = TracerToken.new(publisher.name).message
+    emitted = signed("tracer", f"'{message}'")
     rows = "INSERT INTO t SELECT generate_series({}, {})"
-    site.at_publisher(
-        f"BEGIN; {rows.format(1, 500)}; SELECT pg_logical_emit_message(true, 'tranrepl.tracer', '{message}'); "
-        f"{rows.format(501, 1000)}; COMMIT"
-    )
+    site.at_publisher(f"BEGIN; {rows.format(1, 500)}; {emitted}; {rows.format(501, 1000)}; COMMIT")
     delivered = site.run()
     assert (delivered.transactions, delivered.commands, delivered.in_bulk) == (1, 1000, 1000)
     assert delivered.fallbacks == {}
@@ -232,9 +231,12 @@ def test_a_bound_before_a_token_leaves_it_for_the_next_run(site: Site) -> None:
 
 
 def test_messages_that_are_no_token_of_ours_are_passed_over(site: Site) -> None:
+    with site.topology.publisher("test") as publisher:
+        ours = TracerToken.new(publisher.name).message
     other = TracerToken.new("another").message
     site.at_publisher(
-        *(f"SELECT pg_logical_emit_message(true, 'tranrepl.tracer', '{it}')" for it in (other, "no JSON", '{"v":1}'))
+        *(f"SELECT pg_logical_emit_message(true, 'tranrepl.tracer', '{it}')" for it in (ours, "no JSON")),
+        signed("tracer", f"'{other}'"),
     )
     read = site.read_log()
     assert (read.error, read.commands, len(read.notices)) == (None, 0, 1)
@@ -282,7 +284,7 @@ def test_a_role_that_may_write_no_message_still_reads_the_log(databases: Databas
     execute(
         owner,
         f"CREATE ROLE {login} LOGIN REPLICATION PASSWORD '{password}'",
-        f"GRANT SELECT ON t TO {login}",
+        f"GRANT SELECT ON t, tranrepl.message_secret TO {login}",
         f"REVOKE EXECUTE ON FUNCTION {_EMIT} FROM PUBLIC",
     )
     try:

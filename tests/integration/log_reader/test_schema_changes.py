@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from conftest import DatabasesFactory
+from support.announced import signed
 from support.databases import Databases
 from support.in_process import read_log_into_store
 from support.site import Site, execute
@@ -219,7 +220,7 @@ def test_a_failed_announcement_stops_until_the_next_setup(site: Site) -> None:
     failed = '{"v": 1, "event": "x", "tag": "ALTER TABLE", "failed": "XX000", "message": "no reason"}'
     site.at_publisher(
         "INSERT INTO other VALUES (1, 'o')",
-        f"SELECT pg_logical_emit_message(true, 'tranrepl.schema', '{failed}')",
+        signed("schema", f"'{failed}'"),
         "INSERT INTO other VALUES (2, 'p')",
     )
     with pytest.raises(ConfigurationError, match="no reason"):

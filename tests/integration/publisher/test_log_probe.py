@@ -18,7 +18,7 @@ from support.site import Site, execute
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.agent import idle_result
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.publisher.postgres import log_probe, restart_lsn
+from tranrepl.publisher.postgres import log_probe, message_secret, restart_lsn
 
 _ROWS = 60_000
 _MUCH = f"SELECT n, repeat('x', 100) FROM generate_series(1, {_ROWS}) n"
@@ -204,4 +204,4 @@ def test_what_an_open_transaction_needs_is_not_passed_over(site_at: SiteAt, serv
 @pytest.mark.parametrize("near", [3, 2**31, 2**32 - 1, 2**32, 2**33 + 7])
 @pytest.mark.parametrize("distance", [-(2**31), -5, 0, 4, 2**31 - 1])
 def test_an_id_is_that_of_its_time(near: int, distance: int) -> None:
-    assert log_probe.whole_xid((near + distance) % 2**32, near) == near + distance
+    assert message_secret.whole_xid((near + distance) % 2**32, near) == near + distance

@@ -6,7 +6,7 @@ of it between them are one schema change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,11 +26,12 @@ from tranrepl.publisher.announcements import (
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
 from tranrepl.publisher.definition_after import labels_alone
 from tranrepl.publisher.joined_changes import may_be_one, together
-from tranrepl.publisher.postgres.logical_messages import content, messages_of
+from tranrepl.publisher.postgres.logical_messages import SignedMessage
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
+from tranrepl.publisher.postgres.message_secret import MessageKind
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
-from tranrepl.publisher.postgres.schema_messages import PREFIX, read_announcements
+from tranrepl.publisher.postgres.schema_messages import read_announcements
 from tranrepl.publisher.schema_decision import Decision, decide, lacks_key, notes_of_what_stays
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop
@@ -114,9 +115,12 @@ class AnnouncedTables:
     _layouts: dict[int, Layout] = field(default_factory=dict)
     _used: int = 0
 
-    def read(self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int, open_lsn: int) -> BatchTables:
-        """Read the tables that are announced before message `end`."""
-        return _BatchReading(self, buffer, kinds, starts, open_lsn).read(end)
+    def read(
+        self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int, open_lsn: int, messages: Sequence[SignedMessage]
+    ) -> BatchTables:
+        """Read the tables that are announced before message `end`, also by these messages."""
+        texts = {it.index: it.text for it in messages if self.schema is not None and it.kind is MessageKind.SCHEMA}
+        return _BatchReading(self, buffer, kinds, starts, open_lsn, texts).read(end)
 
     def next_article_id(self) -> int:
         """Take a number for a new definition. Raises NeedsArticleId."""
@@ -133,14 +137,15 @@ class _BatchReading:
     kinds: Bytes
     starts: Ints
     open_lsn: int
+    texts: Mapping[int, bytes]
+    """Messages of schema changes, by their indexes."""
     batch: BatchTables = field(init=False)
     _latest: dict[int, _Latest] = field(default_factory=dict)
 
     def read(self, end: int) -> BatchTables:
         self.batch = BatchTables(end, [(-1, layout) for layout in self.tables._layouts.values()])
         relations = np.flatnonzero(np.isin(self.kinds[:end], np.frombuffer(b"RT", dtype=np.uint8)))
-        messages = self._schema_messages(end)
-        for index in np.sort(np.concatenate([relations, messages])).tolist():
+        for index in sorted([*relations.tolist(), *self.texts]):
             self._read_one(index)
             if self.batch.problem is not None:
                 return self.batch
@@ -158,11 +163,6 @@ class _BatchReading:
                     self._message(index)
         except (SchemaStop, NeedsArticleId) as stop:
             self.batch.end, self.batch.problem = index, stop
-
-    def _schema_messages(self, end: int) -> Ints:
-        if self.tables.schema is None:
-            return np.zeros(0, dtype=np.int64)
-        return messages_of(PREFIX, self.buffer, self.kinds[:end], self.starts)
 
     def _relation(self, index: int) -> None:
         relation, commit_lsn = read_relation(self._bytes(index)), self._commit_lsn(index)
@@ -201,12 +201,12 @@ class _BatchReading:
         return emptied_in_part(article, emptied, self.tables.next_article_id())
 
     def _message(self, index: int) -> None:
-        message, schema = self._bytes(index), self.tables.schema
+        schema = self.tables.schema
         if schema is None:
             return
         commit_lsn = self._commit_lsn(index)
         try:
-            announced = list(read_announcements(content(PREFIX, message), schema.publication, position_of(commit_lsn)))
+            announced = list(read_announcements(self.texts[index], schema.publication, position_of(commit_lsn)))
         except (ValueError, KeyError, TypeError) as error:
             announced = [FailedAnnouncement("", "22000", f"a message of another version: {error}")]
         for it in announced:

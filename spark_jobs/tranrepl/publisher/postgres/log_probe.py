@@ -18,6 +18,7 @@ from psycopg.errors import (
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text, position_of
+from tranrepl.publisher.postgres.message_secret import MessageKind, whole_xid
 from tranrepl.publisher.publisher import Probe
 
 _FIRST = 1
@@ -27,13 +28,10 @@ _PROBE_SECONDS = 2.0
 _ROW_MESSAGES = b"IUDT"
 _STREAM_START = b"S"
 _LOGICAL_MESSAGE = b"M"
-_OUR_PREFIXES = (b"tranrepl.schema\0", b"tranrepl.script\0", b"tranrepl.tracer\0")
 _WHOLE = ("messages", "true", "proto_version", "1")
 _AS_IT_IS_DECODED = ("messages", "true", "proto_version", "2", "streaming", "on")
 _STREAMED_FROM = "4MB"
 """A transaction of more shows its changes before its end is decoded."""
-_XIDS = 1 << 32
-
 
 _FOUND = Probe(True, FIRST_POSITION)
 # A message begins with its kind, in a streamed transaction an id of four bytes, flags of one byte and a position of
@@ -105,8 +103,8 @@ def _look(session: Session, arguments: tuple[str, str, int], options: list[str])
         "changes": list(_ROW_MESSAGES),
         "logical_message": _LOGICAL_MESSAGE[0],
         "stream_start": _STREAM_START[0],
-        "prefixes": list(_OUR_PREFIXES),
-        "length": len(_OUR_PREFIXES[0]),
+        "prefixes": [it.value for it in MessageKind],
+        "length": len(MessageKind.SCHEMA.value),
     }
     try:
         with session.transaction():
@@ -134,9 +132,3 @@ def _is_committed(session: Session, xid: int) -> bool:
     whole = str(whole_xid(xid, int(row[0])))
     status = session.execute("SELECT pg_catalog.pg_xact_status(%s::text::xid8)", [whole]).fetchone()
     return status == ("committed",)
-
-
-def whole_xid(xid: int, near: int) -> int:
-    """Return a transaction's 64-bit id, from the 32 bits that the log has and the id of a transaction of about that
-    time."""
-    return near + (xid - near + _XIDS // 2) % _XIDS - _XIDS // 2

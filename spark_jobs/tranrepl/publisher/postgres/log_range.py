@@ -32,6 +32,7 @@ from tranrepl.publisher.postgres.long_messages import (
     reaches_the_limit,
 )
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, lsn_text, position_of, seqno_of
+from tranrepl.publisher.postgres.message_secret import MessageSecret
 from tranrepl.publisher.postgres.old_rows import LACKS_OLD_ROWS_REMEDY
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
@@ -69,6 +70,8 @@ class PostgresLogRange:
     """None: schema changes are not announced, and a table that is another one stops the reading."""
     scripts: Sequence[str] = ()
     """Digests of scripts that may be in the log."""
+    secrets: Sequence[MessageSecret] = ()
+    """What messages in the log may be signed with."""
     converted: bool = False
     """The server knows the encoding of its text, and so checks it."""
     open_since: int = 0
@@ -153,7 +156,7 @@ class PostgresLogRange:
         """Return what decodes messages of this part of the log in their order, from its beginning."""
         relations = PublishedRelations(self.articles, self.by_table)
         readers = (ScriptMessages(self.slot, self.scripts), TokenMessages(self.slot))
-        return PgOutputDecoder(relations, limits, schema=self._schema_messages(), readers=readers)
+        return PgOutputDecoder(relations, limits, self._schema_messages(), readers, self.secrets)
 
     def part(self, decoder: PgOutputDecoder, batch: pa.BinaryArray) -> LogPart:
         before, started = decoder.message_bytes, time.perf_counter()
@@ -174,6 +177,7 @@ class PostgresLogRange:
             unreadable=unreadable,
             definitions=decoded.definitions,
             notices=decoded.notices,
+            unsigned=None if decoded.unsigned is None else f"{self.where}: {decoded.unsigned}",
             needs_article_id=decoded.needs_article_id,
             ends_in_transaction=decoded.ends_in_transaction,
         )

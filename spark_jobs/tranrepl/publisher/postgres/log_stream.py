@@ -24,6 +24,7 @@ from tranrepl.publisher.log_range import Limits, LogPart
 from tranrepl.publisher.log_stream import StreamEndedError
 from tranrepl.publisher.postgres.log_range import PostgresLogRange
 from tranrepl.publisher.postgres.lsn import lsn_of, lsn_text, position_of
+from tranrepl.publisher.postgres.message_secret import read_secrets
 from tranrepl.publisher.postgres.partitions import partitions
 from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
 from tranrepl.publisher.postgres.replication_session import replication_session
@@ -168,8 +169,16 @@ class OpenPostgresStream:
         messages = pa.array(self._messages[: self._whole], pa.binary())
         self._messages = self._messages[self._whole :]
         self._whole, self.arrived_at, self.arrived_bytes = 0, None, sum(map(len, self._messages))
+        secrets_changed = self._secrets_changed(messages)
         part = self.log.part(self.decoder, messages)
-        return None if self._changes_unknown_partition(messages) else part
+        return None if secrets_changed or self._changes_unknown_partition(messages) else part
+
+    def _secrets_changed(self, messages: pa.BinaryArray) -> bool:
+        """Return whether a message does not verify, and the secret is another one than when the stream began."""
+        if self.decoder.all_verify(messages):
+            return False
+        with connect(self.log.connection, "tranrepl log reader", autocommit=True) as session:
+            return read_secrets(session, self.log.where) != self.log.secrets
 
     def _changes_unknown_partition(self, messages: pa.BinaryArray) -> bool:
         """Return whether a table is announced that is a partition of an article's by now, and was none when the stream

@@ -1,23 +1,53 @@
 """Logical messages of ours among the messages of a log.
 
-Source: PostgreSQL documentation, "Logical Replication Message Formats", Message.
+Every login of the Publisher may write messages, of any prefix. Ours are signed: a message begins with a MAC, in
+hexadecimal, over its prefix, the id of its transaction and its text, made from a secret that setup creates. A message
+that does not verify is none of ours, whatever it says.
+
+Source: PostgreSQL documentation, "Logical Replication Message Formats", Message and Begin.
 """
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
-from psycopg import sql
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import Operation
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
+from tranrepl.publisher.postgres.message_secret import XIDS, MessageKind, MessageSecret, read_secrets
 
 _PREFIX_AT = 10
 """After the kind, the flags and a position."""
+_LENGTH_BYTES = 4
 _TRANSACTIONAL = 1
+XID_AT = 17
+"""Where a Begin message has the id of its transaction."""
+_SIGNATURE_LENGTH: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SignedMessage:
+    """A message of ours, verified: its index among the messages of a batch, and its text."""
+
+    index: int
+    kind: MessageKind
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UnsignedMessage:
+    """A message with a prefix of ours that is none of ours. `index`: among the messages of a batch; `xid`: of its
+    transaction, 32 bits."""
+
+    index: int
+    kind: MessageKind
+    xid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +61,7 @@ class FoundMessage:
 
 @dataclass(slots=True)
 class FoundMessages:
-    """Such messages of one batch, in order, and what is told of those that are none of ours."""
+    """Such messages of one batch, in order, and what is told of those that become none."""
 
     messages: list[FoundMessage] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -40,25 +70,78 @@ class FoundMessages:
 class MessageReader(Protocol):
     """Reads one kind of message."""
 
-    def read(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> FoundMessages: ...
+    def read(self, messages: Sequence[SignedMessage]) -> FoundMessages: ...
 
 
-def messages_of(prefix: bytes, buffer: Buffer, kinds: Bytes, starts: Ints) -> Ints:
-    """Return the indexes of transactional messages with a prefix of 16 bytes, its end included, shape (messages,)."""
-    first, second = np.frombuffer(prefix, dtype=">u8").astype(np.int64)
+def read_messages(
+    buffer: Buffer, kinds: Bytes, starts: Ints, secrets: Collection[MessageSecret], open_xid: int = 0
+) -> tuple[list[SignedMessage], list[UnsignedMessage]]:
+    """Return the messages with a prefix of ours: those that verify, and those that do not, each in order.
+
+    `open_xid` is the 32-bit id of the transaction that the first messages are in.
+    """
+    signed: list[SignedMessage] = []
+    unsigned: list[UnsignedMessage] = []
+    found = sorted((index, kind) for kind in MessageKind for index in _of_kind(kind, buffer, kinds, starts))
+    begins = np.flatnonzero(kinds == ord("B")) if found else np.zeros(0, dtype=np.int64)
+    for index, kind in found:
+        before = int(np.searchsorted(begins, index))
+        xid = int(buffer.uint32(starts[begins[before - 1 : before]] + XID_AT)[0]) if before else open_xid
+        message = buffer.bytes[starts[index] : starts[index + 1]].tobytes()[_PREFIX_AT + len(kind.value) :]
+        signature, text = _divided(message[_LENGTH_BYTES:])
+        if any(_verifies(it, kind, xid, signature, text) for it in secrets):
+            signed.append(SignedMessage(index, kind, text))
+        else:
+            unsigned.append(UnsignedMessage(index, kind, xid))
+    return signed, unsigned
+
+
+def _of_kind(kind: MessageKind, buffer: Buffer, kinds: Bytes, starts: Ints) -> list[int]:
+    """Return the indexes of transactional messages of one kind."""
+    first, second = np.frombuffer(kind.value, dtype=">u8").astype(np.int64)
     messages = np.flatnonzero(kinds == ord("M"))
+    messages = messages[starts[messages + 1] - starts[messages] >= _PREFIX_AT + len(kind.value)]
     at = starts[messages] + _PREFIX_AT
     ours = (buffer.uint64(at) == first) & (buffer.uint64(at + 8) == second)
     ours &= buffer.bytes[starts[messages] + 1] == _TRANSACTIONAL
-    return np.asarray(messages[ours])
+    return [int(it) for it in messages[ours]]
 
 
-def content(prefix: bytes, message: bytes) -> bytes:
-    """Return what a message with the prefix says, without the length before it."""
-    return message[_PREFIX_AT + len(prefix) + 4 :]
+def _divided(content: bytes) -> tuple[bytes, bytes]:
+    return content[:_SIGNATURE_LENGTH], content[_SIGNATURE_LENGTH:]
 
 
-def write_message(session: Session, prefix: bytes, text: str) -> None:
-    """Write a message into the log, in a transaction of its own. Raises psycopg.Error."""
-    statement = sql.SQL("SELECT pg_catalog.pg_logical_emit_message(true, {}, {})")
-    session.execute(statement.format(sql.Literal(prefix.rstrip(b"\0").decode()), sql.Literal(text)))
+def _verifies(secret: MessageSecret, kind: MessageKind, xid: int, signature: bytes, text: bytes) -> bool:
+    return secret.signs(xid) and hmac.compare_digest(signature, secret.signature(kind, xid, text))
+
+
+def told_unsigned(messages: Sequence[UnsignedMessage], end: int) -> str | None:
+    """Say that a message before the index `end` does not verify; None where all do. What it holds is anybody's, and is
+    not repeated."""
+    first = next((it for it in messages if it.index < end), None)
+    if first is None:
+        return None
+    return (
+        f"the Publisher's log holds a message of prefix {first.kind.prefix} that setup's secret did not sign, by "
+        f"transaction {first.xid}: it is ignored. Every login of the Publisher may write such messages"
+    )
+
+
+def write_message(session: Session, kind: MessageKind, text: str, where: str) -> None:
+    """Write a message in ASCII into the log, signed, in a transaction of its own.
+
+    Raises psycopg.Error; MissingRightError where our role may not read the secret, and ConfigurationError where there
+    is none.
+    """
+    secrets = read_secrets(session, where)
+    if not secrets:
+        raise ConfigurationError(
+            f"{where}: there is no secret to sign messages in the log with",
+            remedy="run `tranrepl setup FILE`; what setup may not make, `tranrepl script FILE --publisher` prints",
+        )
+    content = text.encode("ascii")
+    with session.transaction():
+        row = session.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
+        xid = int(row[0]) % XIDS if row else 0
+        message = (secrets[0].signature(kind, xid, content) + content).decode()
+        session.execute("SELECT pg_catalog.pg_logical_emit_message(true, %s::text, %s::text)", [kind.prefix, message])

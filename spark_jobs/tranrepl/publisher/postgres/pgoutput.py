@@ -6,7 +6,7 @@ a batch at once; only Relation and Truncate messages, of which there are few, ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,7 +31,15 @@ from tranrepl.publisher.changes import (
 )
 from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.postgres.announced_tables import AnnouncedTables, BatchTables, NeedsArticleId, SchemaMessages
-from tranrepl.publisher.postgres.logical_messages import FoundMessage, FoundMessages, MessageReader
+from tranrepl.publisher.postgres.logical_messages import (
+    XID_AT,
+    FoundMessage,
+    FoundMessages,
+    MessageReader,
+    read_messages,
+    told_unsigned,
+)
+from tranrepl.publisher.postgres.message_secret import MessageSecret
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
 from tranrepl.publisher.schema_reading import PlacedMessage, PlacedSchemaChange
@@ -69,7 +77,8 @@ class DecodedBatch:
     definitions: Sequence[RegisteredArticle] = ()
     """Definitions of articles that it announced: new ones, and those in force of which more is known."""
     notices: Sequence[str] = ()
-    """What is told of schema changes that are left alone, and of messages that are none of ours."""
+    """What is told of schema changes that are left alone, and of scripts that no Subscriber runs."""
+    unsigned: str | None = None
     needs_article_id: bool = False
     """It ends before a schema change that makes a definition, for which there is no number."""
     ends_in_transaction: bool = False
@@ -85,15 +94,17 @@ class PgOutputDecoder:
 
     relations: PublishedRelations
     limits: Limits
-    transactions: int = 0
-    message_bytes: int = 0
     schema: SchemaMessages | None = None
     """None: messages of schema changes are passed over."""
     readers: Sequence[MessageReader] = ()
     """Those of messages that become commands of no article; all others are passed over."""
+    secrets: Collection[MessageSecret] = ()
+    transactions: int = field(default=0, init=False)
+    message_bytes: int = field(default=0, init=False)
     _tables: AnnouncedTables = field(init=False)
     _open_lsn: int = 0
     _open_time: int = 0
+    _open_xid: int = 0
 
     def __post_init__(self) -> None:
         self._tables = AnnouncedTables(self.relations, self.schema)
@@ -107,20 +118,16 @@ class PgOutputDecoder:
         """Decode one batch. After one that says `limit_reached` or carries a `problem`, decode no more."""
         if len(messages) == 0:
             return DecodedBatch(Changes(Buffer(np.zeros(0, dtype=np.uint8)), [], self._nothing()), None, 0)
-        offsets = np.frombuffer(messages.buffers()[1], dtype=np.int32)
-        starts = offsets[messages.offset : messages.offset + len(messages) + 1].astype(np.int64)
-        data = np.frombuffer(messages.buffers()[2], dtype=np.uint8)[starts[0] : starts[-1]]
-        starts = starts - starts[0]
-        buffer = Buffer(data)
-        kinds = buffer.bytes[starts[:-1]]
+        buffer, kinds, starts = _parted(messages)
         end, limit_reached = self._end(buffer, kinds, starts)
-        tables = self._tables.read(buffer, kinds, starts, end, self._open_lsn)
+        messages, unsigned = read_messages(buffer, kinds[:end], starts, self.secrets, self._open_xid)
+        tables = self._tables.read(buffer, kinds, starts, end, self._open_lsn, messages)
         needs_article_id = isinstance(tables.problem, NeedsArticleId)
         begins = np.flatnonzero(kinds[: tables.end] == ord("B"))
         ends_in_transaction = needs_article_id and not len(begins)
         if needs_article_id:
             tables.cut(int(begins[-1]) if len(begins) else 0)
-        read = [it.read(buffer, kinds[: tables.end], starts) for it in self.readers]
+        read = [it.read([message for message in messages if message.index < tables.end]) for it in self.readers]
         changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, _in_order(read))
         ended = np.flatnonzero(kinds[: tables.end] == ord("C"))
         self.transactions += len(ended)
@@ -133,9 +140,14 @@ class PgOutputDecoder:
             needs_article_id or (limit_reached and tables.problem is None),
             [it.article for it in tables.definitions if it.article is not None],
             [*_notices(tables.definitions), *_notices(read)],
+            told_unsigned(unsigned, tables.end),
             needs_article_id,
             ends_in_transaction,
         )
+
+    def all_verify(self, messages: pa.BinaryArray) -> bool:
+        """Return whether all of a batch's messages with a prefix of ours are ours. Decodes nothing."""
+        return len(messages) == 0 or not read_messages(*_parted(messages), self.secrets, self._open_xid)[1]
 
     def _end(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[int, bool]:
         """Return how many messages belong to this batch: up to the commit that reaches a limit, else all."""
@@ -214,8 +226,18 @@ class PgOutputDecoder:
         ends = np.flatnonzero(kinds == ord("C"))
         if not len(ends) or (len(begins) and ends[-1] < begins[-1]):
             whole[-1] = False
-        self._open_lsn, self._open_time = int(lsn[-1]), int(time[-1])
+        xid = np.concatenate([[self._open_xid], buffer.uint32(starts[begins[-1:]] + XID_AT)])
+        self._open_lsn, self._open_time, self._open_xid = int(lsn[-1]), int(time[-1]), int(xid[-1])
         return Transactions(np.searchsorted(messages, begins), lsn, time, whole)
+
+
+def _parted(messages: pa.BinaryArray) -> tuple[Buffer, Bytes, Ints]:
+    """Return the messages as one buffer, their kinds, shape (messages,), and where they start and the last one ends."""
+    offsets = np.frombuffer(messages.buffers()[1], dtype=np.int32)
+    starts = offsets[messages.offset : messages.offset + len(messages) + 1].astype(np.int64)
+    buffer = Buffer(np.frombuffer(messages.buffers()[2], dtype=np.uint8)[starts[0] : starts[-1]])
+    starts = starts - starts[0]
+    return buffer, buffer.bytes[starts[:-1]], starts
 
 
 def _notices(read: Iterable[_Told]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.errors import ConfigurationError, MissingRightError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.clock_difference import ClockDifference, measure
@@ -32,6 +32,7 @@ from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.log_stream import NO_LIMITS, PostgresLogStream
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
+from tranrepl.publisher.postgres.message_secret import read_secrets
 from tranrepl.publisher.postgres.partitioning import partitionings
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitions
 from tranrepl.publisher.postgres.published_tables import (
@@ -157,12 +158,17 @@ class PostgresPublisher:
     def problems(self) -> Iterator[ReplicationError]:
         refused = list(server_problems(self.session, self.slot))
         yield from refused or replication_problems(self._connection)
+        yield from self.schema_changes.problems()
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         yield from article_problems(self.session, self.name, article, table)
 
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         yield from self._setup.right_problems(tables, read)
+        try:
+            read_secrets(self.session, self.where)
+        except MissingRightError as error:
+            yield error
 
     def no_such_table(self, name: TableName) -> ConfigurationError:
         return no_such_table(self.session, self.where, name)
@@ -274,6 +280,7 @@ class PostgresPublisher:
             sessions=min(readers, 2),
             schema=schema,
             scripts=scripts,
+            secrets=read_secrets(self.session, self.where),
             converted=not is_unconverted(self.session),
             open_since=self._open_since(articles),
             by_table=articles_by_table(articles, found),
@@ -298,7 +305,7 @@ class PostgresPublisher:
 
     def write_script(self, script: Script) -> None:
         with translated_errors(self.where):
-            write_script(self.session, script)
+            write_script(self.session, script, self.where)
 
     def post_token(self, token: TracerToken) -> None:
         post_token(self.session, token, self.where)

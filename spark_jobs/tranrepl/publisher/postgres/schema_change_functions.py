@@ -1,16 +1,25 @@
 """The functions at a PostgreSQL Publisher that announce schema changes: messages in its log.
 
-One runs as event triggers, the other is called by whoever may not create event triggers. Neither calls a function of
-ours, so that no right on our schema is needed where the event triggers fire, and neither takes a lock: expressions are
-read of relations alone that their transaction has locked, since reading them locks.
+One runs as event triggers, the other is called where there are none. Both are SECURITY DEFINER, as what they write is
+signed with a secret that their owner alone reads: nobody but they decides what is signed, and they read it from the
+catalogue. Neither takes a lock: expressions are read of relations alone that their transaction has locked, since
+reading them locks.
 """
 
 from __future__ import annotations
 
-from tranrepl.publisher.postgres.table_description import DECLARED, IDENTIFIED, LEVELS, LOCKED, composed, describe
+from tranrepl.publisher.postgres.message_secret import SCHEMA
+from tranrepl.publisher.postgres.table_description import (
+    DECLARED,
+    EMIT,
+    IDENTIFIED,
+    LEVELS,
+    LOCKED,
+    composed,
+    describe,
+)
 from tranrepl.publisher.postgres.user_types import ALTERED_TYPES
 
-SCHEMA = "tranrepl"
 ANNOUNCE_EVENT = "announce_schema_change"
 ANNOUNCE_CALL = "announce"
 
@@ -39,7 +48,8 @@ SELECT r.prrelid, (pg_identify_object_as_address('6104', r.prpubid, 0)).object_n
  WHERE r.prrelid = ANY (array_cat(touched, ARRAY(SELECT pg_partition_ancestors(t)::oid FROM unnest(touched) t$first)))
 """
 
-_UNPUBLISHED = """
+_UNPUBLISHED = composed(
+    """
 SELECT json_agg(json_build_object(
          'publication', r.address_args[1], 'schema', r.address_names[1], 'name', r.address_names[2],
          'oid', t.objid::bigint))
@@ -49,11 +59,13 @@ SELECT json_agg(json_build_object(
     ON t.object_type = 'table' AND NOT t.is_temporary AND t.address_names = r.address_names
  WHERE r.object_type = 'publication relation' AND starts_with(r.address_args[1], 'tranrepl_');
 IF unpublished IS NOT NULL THEN
-  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', json_build_object(
-    'v', 1, 'event', tg_event, 'tag', tg_tag, 'unpublished', unpublished)::text);
+  message := json_build_object('v', 1, 'event', tg_event, 'tag', tg_tag, 'unpublished', unpublished);
+  $emit
   told := '{}';
 END IF;
-"""
+""",
+    emit=EMIT,
+)
 
 # Of a dropped partition or index no event names the table, but its transaction has locked it, also where the index was
 # dropped concurrently. A default, a constraint or an index that goes with its own table is no news.
@@ -244,8 +256,9 @@ BEGIN
   END IF;
 EXCEPTION WHEN OTHERS THEN
   BEGIN
-    PERFORM pg_logical_emit_message(true, 'tranrepl.schema', jsonb_build_object(
-      'v', 1, 'event', tg_event, 'tag', tg_tag, 'failed', sqlstate, 'message', sqlerrm)::text);
+    message := jsonb_build_object(
+      'v', 1, 'event', tg_event, 'tag', tg_tag, 'failed', sqlstate, 'message', sqlerrm);
+    $emit
     $pad
   EXCEPTION WHEN OTHERS THEN
     RAISE WARNING 'tranrepl: a schema change is not announced: %', sqlerrm;
@@ -257,6 +270,7 @@ END
     describe=describe("tg_event", "tg_tag", alone=_ALONE, locked=_LOCKED, then=_IDENTIFY),
     dropped=_DROPPED,
     levels=LEVELS,
+    emit=EMIT,
     pad=_PAD,
     published=composed(_PUBLISHED, first=" WHERE above IS NULL"),
 )
@@ -293,7 +307,7 @@ END
 def _function(name: str, arguments: str, returns: str, body: str) -> str:
     lines = "\n".join(line for line in body.strip().splitlines() if line.strip())
     return (
-        f"CREATE OR REPLACE FUNCTION {SCHEMA}.{name}({arguments}) RETURNS {returns} LANGUAGE plpgsql\n"
+        f"CREATE OR REPLACE FUNCTION {SCHEMA}.{name}({arguments}) RETURNS {returns} LANGUAGE plpgsql SECURITY DEFINER\n"
         f"{_SETTINGS}\nAS $function$\n{lines}\n$function$"
     )
 

@@ -1,24 +1,27 @@
-"""What setup makes at a PostgreSQL Publisher so that its log announces schema changes: a schema, functions and event
-triggers. All publications of a database share them."""
+"""What setup makes at a PostgreSQL Publisher so that its log announces schema changes: a schema, the secret that signs
+messages, functions and event triggers. All publications of a database share them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, UndefinedFunction
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.publisher.postgres.schema_change_functions import (
-    ANNOUNCE_CALL,
-    ANNOUNCE_EVENT,
-    FUNCTIONS,
+from tranrepl.publisher.postgres.message_secret import (
     SCHEMA,
+    SECRET_TABLE,
+    change_secret,
+    make_secret,
+    untrusted_owners,
 )
+from tranrepl.publisher.postgres.schema_change_functions import ANNOUNCE_CALL, ANNOUNCE_EVENT, FUNCTIONS
 from tranrepl.publisher.postgres.schema_messages import read_collation
 
-_VERSION = 12
+_VERSION = 13
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
 _TAGS = (
@@ -34,6 +37,7 @@ _TAGS = (
     "CREATE TABLE",
 )
 _PRINTED = "`tranrepl script FILE --publisher` prints the statements"
+_SETUP_MAKES_IT = "`tranrepl setup FILE` makes it"
 _NONE_OF_THEM = "the event triggers that announce them are not there"
 _ENABLED_ALWAYS = "A"
 
@@ -62,15 +66,16 @@ _EVENT_TRIGGERS = (
     _EventTrigger("tranrepl_drop", "sql_drop", ANNOUNCE_EVENT),
     _EventTrigger("tranrepl_rewrite", "table_rewrite", ANNOUNCE_EVENT),
 )
-# What versions before 8 made beside them.
-_FORMER_TRIGGER, _FORMER_FUNCTION = "tranrepl_partition", "identify_partitions"
 _RIGHTS = """
 SELECT n.oid IS NOT NULL,
        coalesce(pg_catalog.has_schema_privilege(n.oid, 'CREATE'),
                 pg_catalog.has_database_privilege(current_database(), 'CREATE')),
        coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') = %s, false),
-       coalesce(pg_catalog.pg_has_role(n.nspowner, 'USAGE'), false)
+       coalesce(pg_catalog.pg_has_role(n.nspowner, 'USAGE'), false),
+       c.oid IS NOT NULL,
+       coalesce(pg_catalog.pg_has_role(c.relowner, 'USAGE'), false)
   FROM (VALUES (1)) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = %s
+       LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = %s
 """
 _FOUND_FUNCTIONS = """
 SELECT p.oid::pg_catalog.regprocedure::text, pg_catalog.obj_description(p.oid, 'pg_proc'),
@@ -85,6 +90,8 @@ SELECT evtname, evtenabled::text, coalesce(evttags, '{}')::text[], pg_catalog.pg
 _OTHER_OBJECTS = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_namespace n ON n.oid = d.refobjid
                 WHERE d.refclassid = 'pg_catalog.pg_namespace'::regclass AND n.nspname = %s
+                  AND NOT (d.classid = 'pg_catalog.pg_class'::regclass
+                           AND d.objid = pg_catalog.to_regclass(pg_catalog.format('%%I.%%I', n.nspname, %s::text)))
                   AND NOT (d.classid = 'pg_catalog.pg_proc'::regclass
                            AND d.objid::pg_catalog.regprocedure::text = ANY (%s)))
 """
@@ -116,6 +123,8 @@ class _Found:
     may_create: bool
     schema_is_ours: bool
     owns_schema: bool
+    secret: bool
+    owns_secret: bool
     versions: dict[str, int] = field(default_factory=dict)
     """By the functions' signatures."""
     owns_functions: bool = True
@@ -135,17 +144,36 @@ class SchemaChangeSetup:
         self._session = session
         self._name = name
         self._where = f"Publisher {session.info.dbname}"
+        self._role = sql.Identifier(session.info.user)
 
-    def set_up(self) -> list[str]:
-        """Make what is missing or of an earlier version, as far as our role may. Returns what was done, in words."""
+    def set_up(self, *, announced: bool = True, new_secret: bool = False) -> list[str]:
+        """Make what is missing or of an earlier version, as far as our role may; without `announced`, what messages are
+        signed with alone; `new_secret` makes that another one. Returns what was done, in words. Raises
+        ConfigurationError where another role that is not trusted owns a part of it."""
+        for problem in self.problems():
+            raise problem
+        removed = [] if announced else self._remove_announcing()
+        changed = self._change_secret() if new_secret else []
+        return [*removed, *self._make(announced=announced), *changed]
+
+    def _make(self, *, announced: bool) -> list[str]:
         with translated_errors(self._where), self._session.transaction():
             # Two set-ups at once make it once.
             self._session.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [_COMMENT])
-            steps = [step for step in self._missing() if step.allowed]
+            steps = [step for step in self._missing(announced=announced) if step.allowed]
             for step in steps:
                 for statement in step.statements:
                     self._session.execute(sql.Composed([statement]))
         return [f"{step.what} at {self._where}" for step in steps]
+
+    def _change_secret(self) -> list[str]:
+        with translated_errors(self._where), self._session.transaction():
+            change_secret(self._session)
+        return [f"changed the secret that signs messages in the log at {self._where}"]
+
+    def problems(self) -> Iterator[ConfigurationError]:
+        """Yield a problem where a role that is not trusted may sign messages as ours."""
+        yield from untrusted_owners(self._session, self._where, [ANNOUNCE_EVENT, ANNOUNCE_CALL])
 
     def warnings(self) -> Iterator[str]:
         """Yield why schema changes will not be announced once setup has run, and the command for what is left."""
@@ -160,16 +188,19 @@ class SchemaChangeSetup:
         if off:
             yield f"{self._where}: {off}, so schema changes stop the publication"
 
-    def left_to_make(self) -> list[str]:
+    def left_to_make(self, *, announced: bool = True) -> list[str]:
         """Return the statements for what setup may not make, in their order."""
         with translated_errors(self._where):
-            left = [step for step in self._missing() if not step.allowed]
+            left = [step for step in self._missing(announced=announced) if not step.allowed]
             return [it.as_string(self._session) for step in left for it in step.statements]
 
     def why_unannounced(self) -> str | None:
         """Say why schema changes are not announced now; None where they are."""
         with translated_errors(self._where):
-            triggers = self._found().triggers
+            found = self._found()
+            triggers = found.triggers
+            if not found.secret:
+                return f"there is no secret to sign messages with; {_SETUP_MAKES_IT}"
             if any(it.name not in triggers for it in _EVENT_TRIGGERS):
                 mine = all(step.allowed for step in self._missing())
                 makes = "`tranrepl setup FILE` makes them" if mine else f"{_PRINTED} for a superuser"
@@ -183,10 +214,11 @@ class SchemaChangeSetup:
         with translated_errors(self._where):
             return read_collation(self._session, oid)
 
-    def remove_unneeded(self) -> list[str]:
-        """Remove it where no other publication of the database may need it and our role may; return what was done."""
+    def _remove_announcing(self) -> list[str]:
+        """Remove what announces schema changes where no other publication of the database may need it and our role
+        may; return what was done."""
         with translated_errors(self._where), self._session.transaction():
-            steps = self.removal()
+            steps = [] if self._has_others() else self._removal_of_announcing(self._found())
             if not all(step.allowed for step in steps):
                 return []
             for step in steps:
@@ -196,10 +228,25 @@ class SchemaChangeSetup:
 
     def removal(self) -> list[Step]:
         """Return what is removed with the last publication of the database, in this order."""
-        other = self._session.execute(_OTHER_PUBLICATIONS, [self._name]).fetchone()
-        if other is not None and other[0]:
+        if self._has_others():
             return []
         found = self._found()
+        steps = self._removal_of_announcing(found)
+        if found.secret:
+            drop = sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, SECRET_TABLE))
+            allowed = found.owns_secret or found.owns_schema
+            steps.append(Step(f"table {SCHEMA}.{SECRET_TABLE}", (drop,), allowed))
+        if found.schema_is_ours and not self._holds_others():
+            drop = sql.SQL("DROP SCHEMA {}").format(sql.Identifier(SCHEMA))
+            steps.append(Step(f"schema {SCHEMA}", (drop,), found.owns_schema))
+        return steps
+
+    def _has_others(self) -> bool:
+        """Return whether the database has another publication of ours."""
+        other = self._session.execute(_OTHER_PUBLICATIONS, [self._name]).fetchone()
+        return other is not None and bool(other[0])
+
+    def _removal_of_announcing(self, found: _Found) -> list[Step]:
         steps = [
             Step(f"event trigger {name}", (sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(name)),), it.owned)
             for name, it in sorted(found.triggers.items())
@@ -214,15 +261,12 @@ class SchemaChangeSetup:
                     allowed,
                 )
             )
-        if found.schema_is_ours and not self._holds_others():
-            drop = sql.SQL("DROP SCHEMA {}").format(sql.Identifier(SCHEMA))
-            steps.append(Step(f"schema {SCHEMA}", (drop,), found.owns_schema))
         return steps
 
-    def _missing(self) -> list[Step]:
+    def _missing(self, *, announced: bool = True) -> list[Step]:
         found = self._found()
-        functions = [*self._schema_steps(found), *self._function_steps(found)]
-        return [*functions, *self._trigger_steps(found), *_former_steps(found)]
+        steps = [*self._schema_steps(found), *self._secret_steps(found)]
+        return [*steps, *self._function_steps(found), *self._trigger_steps(found)] if announced else steps
 
     def _schema_steps(self, found: _Found) -> Iterator[Step]:
         if not found.schema:
@@ -237,6 +281,15 @@ class SchemaChangeSetup:
                 found.may_create,
             )
 
+    def _secret_steps(self, found: _Found) -> Iterator[Step]:
+        if found.secret:
+            return
+        yield Step(
+            "made the secret that signs messages in the log",
+            make_secret(self._role),
+            found.may_create,
+        )
+
     def _function_steps(self, found: _Found) -> Iterator[Step]:
         older = found.older()
         if not older:
@@ -247,8 +300,10 @@ class SchemaChangeSetup:
             comment = sql.Literal(f"{_COMMENT}{_VERSION}")
             statements.append(sql.SQL(text))
             statements.append(sql.SQL("COMMENT ON FUNCTION {} IS {}").format(function, comment))
+            statements.append(sql.SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(function))
             if ANNOUNCE_CALL in signature:
-                statements.append(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO PUBLIC").format(function))
+                # Whoever makes the function for us.
+                statements.append(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(function, self._role))
         replaced = bool(found.versions)
         yield Step(
             f"{'replaced' if replaced else 'created'} the functions that announce schema changes",
@@ -294,36 +349,20 @@ class SchemaChangeSetup:
         return "event_triggers is off" if row == ("off",) else None
 
     def _holds_others(self) -> bool:
-        row = self._session.execute(_OTHER_OBJECTS, [SCHEMA, list(FUNCTIONS)]).fetchone()
+        row = self._session.execute(_OTHER_OBJECTS, [SCHEMA, SECRET_TABLE, list(FUNCTIONS)]).fetchone()
         return row is not None and bool(row[0])
 
     def _found(self) -> _Found:
-        rights = self._session.execute(_RIGHTS, [_SCHEMA_COMMENT, SCHEMA]).fetchone()
-        found = _Found(*(rights or (False, False, False, False)))
-        names = [ANNOUNCE_EVENT, ANNOUNCE_CALL, _FORMER_FUNCTION]
+        rights = self._session.execute(_RIGHTS, [_SCHEMA_COMMENT, SCHEMA, SECRET_TABLE]).fetchone()
+        found = _Found(*(rights or [False] * 6))
+        names = [ANNOUNCE_EVENT, ANNOUNCE_CALL]
         for signature, comment, owned in self._session.execute(_FOUND_FUNCTIONS, [SCHEMA, names]):
             found.versions[signature] = _version(comment)
             found.owns_functions &= owned
-        triggers: Sequence[str] = [_FORMER_TRIGGER, *(it.name for it in _EVENT_TRIGGERS)]
-        for name, enabled, tags, owned in self._session.execute(_FOUND_TRIGGERS, [list(triggers)]):
+        triggers = [it.name for it in _EVENT_TRIGGERS]
+        for name, enabled, tags, owned in self._session.execute(_FOUND_TRIGGERS, [triggers]):
             found.triggers[name] = _FoundTrigger(enabled, tuple(sorted(tags)), owned)
         return found
-
-
-def _former_steps(found: _Found) -> Iterator[Step]:
-    """Yield the removal of what an earlier version made and nothing needs any more. It does no harm: where the role may
-    not remove it, whoever replaces the functions does.
-    """
-    trigger, function = found.triggers.get(_FORMER_TRIGGER), f"{SCHEMA}.{_FORMER_FUNCTION}()"
-    if function not in found.versions:
-        return
-    drop = [sql.SQL("DROP FUNCTION {}").format(sql.SQL(function))]
-    allowed = found.owns_functions
-    if trigger is not None:
-        drop.insert(0, sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(_FORMER_TRIGGER)))
-        allowed = allowed and trigger.owned
-    if allowed or found.older():
-        yield Step(f"removed event trigger {_FORMER_TRIGGER}, which nothing needs any more", tuple(drop), allowed)
 
 
 def _fits(wanted: _EventTrigger, found: _FoundTrigger | None) -> bool:

@@ -38,7 +38,6 @@ from tranrepl.publisher.postgres.told_types import ToldTypes, read_types
 from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 from tranrepl.publisher.postgres.written_values import only_element, unquoted
 
-PREFIX = b"tranrepl.schema\0"
 _VERSIONS = (1, 2, 3, 4, 5)
 _EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from tranrepl.model.commands import Operation
 from tranrepl.model.script import Script
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.changes import Buffer, Bytes, Ints
 from tranrepl.publisher.postgres.logical_messages import (
     FoundMessage,
     FoundMessages,
-    content,
-    messages_of,
+    SignedMessage,
     write_message,
 )
+from tranrepl.publisher.postgres.message_secret import MessageKind
 
-PREFIX = b"tranrepl.script\0"
-_NOT_OURS = (
-    "the Publisher's log holds a message of prefix tranrepl.script that `tranrepl exec FILE` of this version did not "
-    "write; no Subscriber runs it"
+_KIND = MessageKind.SCRIPT
+_NOT_REGISTERED = (
+    "the Publisher's log holds a script that is not registered in the distribution database; no Subscriber runs it ({})"
 )
 
 
@@ -30,26 +28,22 @@ class ScriptMessages:
 
     publication: str
     accepted: Sequence[str] = ()
-    """Digests of the scripts that are ours: every login may write messages."""
+    """Digests of the scripts that are registered: who may sign messages at the Publisher may not for that run SQL at
+    the Subscribers."""
 
-    def read(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> FoundMessages:
+    def read(self, messages: Sequence[SignedMessage]) -> FoundMessages:
         found = FoundMessages()
-        for index in messages_of(PREFIX, buffer, kinds, starts).tolist():
-            told = content(PREFIX, buffer.bytes[starts[index] : starts[index + 1]].tobytes())
-            try:
-                script = Script.model_validate_json(told)
-            except ValueError:
-                found.notices.append(_NOT_OURS)
-                continue
+        scripts = [(it.index, Script.model_validate_json(it.text)) for it in messages if it.kind is _KIND]
+        for index, script in scripts:
             if script.publication != self.publication:
                 continue
             if script.digest in self.accepted:
                 found.messages.append(FoundMessage(index, Operation.SCRIPT, script.message))
             else:
-                found.notices.append(f"{_NOT_OURS} ({script.name})")
+                found.notices.append(_NOT_REGISTERED.format(script.name))
         return found
 
 
-def write_script(session: Session, script: Script) -> None:
+def write_script(session: Session, script: Script, where: str) -> None:
     """Write a script into the log, in a transaction of its own."""
-    write_message(session, PREFIX, script.message)
+    write_message(session, _KIND, script.message, where)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from string import Template
 
+from tranrepl.publisher.postgres.message_secret import SCHEMA, SECRET_TABLE, MessageKind
 from tranrepl.publisher.postgres.user_types import USER_TYPES
 
 
@@ -17,8 +18,17 @@ def composed(text: str, **parts: str) -> str:
     return Template(text).safe_substitute(parts)
 
 
+# The text is in the server's encoding, as the log has it. The secret is one
+# row: where it was removed, nothing is announced.
+EMIT = f"""PERFORM pg_logical_emit_message(true, '{MessageKind.SCHEMA.prefix}', concat(encode(sha256(
+    s.outer_key || sha256(s.inner_key || convert_to(
+      concat('{MessageKind.SCHEMA.prefix} ', pg_current_xact_id()::xid, ' ', message), getdatabaseencoding()))), 'hex'),
+    message)) FROM {SCHEMA}.{SECRET_TABLE} s;"""
+"""What writes `message` into the log, signed."""
+
 DECLARED = """
   published oid;
+  message text;
   publication text;
   locked oid[];
   altered oid[];
@@ -258,7 +268,6 @@ DECLARE
   altered_columns int2[];
   last_column int2;
   kept_values json;
-  message text;
   identity text;
 BEGIN
   CONTINUE WHEN published = ANY (told) OR NOT starts_with(publication, 'tranrepl_');
@@ -297,7 +306,7 @@ BEGIN
       $as_seen
     END IF;
   END IF;
-  PERFORM pg_logical_emit_message(true, 'tranrepl.schema', message);
+  $emit
   told := array_cat(told, ARRAY[published]);
   $then
 END;
@@ -312,6 +321,7 @@ END;
     kept_values=_KEPT_VALUES,
     as_all_see_it=_AS_ALL_SEE_IT,
     as_seen=_AS_SEEN,
+    emit=EMIT,
 )
 
 

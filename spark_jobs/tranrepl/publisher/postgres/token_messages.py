@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg.errors import InsufficientPrivilege
@@ -10,20 +11,15 @@ from tranrepl.model.commands import Operation
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.rights import lacking_right, our_role, quoted_role
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.publisher.changes import Buffer, Bytes, Ints
 from tranrepl.publisher.postgres.logical_messages import (
     FoundMessage,
     FoundMessages,
-    content,
-    messages_of,
+    SignedMessage,
     write_message,
 )
+from tranrepl.publisher.postgres.message_secret import MessageKind
 
-PREFIX = b"tranrepl.tracer\0"
-_NOT_OURS = (
-    "the Publisher's log holds a message of prefix tranrepl.tracer that `tranrepl trace FILE` of this version did not "
-    "write; it is passed over"
-)
+_KIND = MessageKind.TRACER
 _FUNCTION = """
 SELECT 'pg_catalog.' || p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc p
  WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname = 'pg_logical_emit_message'
@@ -37,25 +33,22 @@ class TokenMessages:
 
     publication: str
 
-    def read(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> FoundMessages:
-        found = FoundMessages()
-        for index in messages_of(PREFIX, buffer, kinds, starts).tolist():
-            told = content(PREFIX, buffer.bytes[starts[index] : starts[index + 1]].tobytes())
-            try:
-                token = TracerToken.model_validate_json(told)
-            except ValueError:
-                found.notices = [_NOT_OURS]
-                continue
-            if token.publication == self.publication:
-                found.messages.append(FoundMessage(index, Operation.TRACER_TOKEN, token.message))
-        return found
+    def read(self, messages: Sequence[SignedMessage]) -> FoundMessages:
+        tokens = [(it.index, TracerToken.model_validate_json(it.text)) for it in messages if it.kind is _KIND]
+        return FoundMessages(
+            [
+                FoundMessage(index, Operation.TRACER_TOKEN, token.message)
+                for index, token in tokens
+                if token.publication == self.publication
+            ]
+        )
 
 
 def post_token(session: Session, token: TracerToken, where: str) -> None:
     """Write a token into the log, in a transaction of its own. Raises MissingRightError where our role may not."""
     with translated_errors(where):
         try:
-            write_message(session, PREFIX, token.message)
+            write_message(session, _KIND, token.message, where)
         except InsufficientPrivilege as error:
             role = our_role(session)
             grant = f"GRANT EXECUTE ON FUNCTION {_function(session)} TO {quoted_role(role)}"

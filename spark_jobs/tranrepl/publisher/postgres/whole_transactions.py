@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl.publisher.postgres.message_secret import MessageKind
+
 Bools = npt.NDArray[np.bool_]
 Tables = npt.NDArray[np.int64]
 """Object ids of tables."""
@@ -17,7 +19,7 @@ HELD_BYTES = 8 * 1024 * 1024
 MOST_HELD_BYTES = 960 * 1024 * 1024
 """The most of a transaction that must be held: with a message of 1 GB more, it still is one array."""
 _LARGEST_ARRAY = 2**31 - 1
-_DIVIDING_PREFIXES = (b"tranrepl.schema\0", b"tranrepl.script\0")
+_DIVIDING_PREFIXES = (MessageKind.SCHEMA.value, MessageKind.SCRIPT.value)
 _PREFIX_AT = 10
 _ABOUT_A_TABLE = np.frombuffer(b"IUDR", dtype=np.uint8)
 _BIG_ENDIAN = 1 << np.array([24, 16, 8, 0])

@@ -1,0 +1,180 @@
+"""The secret that messages of ours in a log are signed with: how it is made, changed, read and used.
+
+It is a table of one row in a schema of ours at the Publisher. Its owner reads it, and the log
+reader's role where it is given `SELECT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege, UndefinedTable
+
+from tranrepl.errors import ConfigurationError, JobRightError
+from tranrepl.postgres.rights import lacking_right, our_role, quoted_role
+from tranrepl.postgres.session import Session, translated_errors
+
+SCHEMA = "tranrepl"
+"""The schema of what setup makes at a Publisher."""
+SECRET_TABLE = "message_secret"  # noqa: S105 — a table's name
+XIDS = 1 << 32
+"""So many transactions have ids of their own in the log, which has 32 bits of them."""
+_SECRET = sql.Identifier(SCHEMA, SECRET_TABLE)
+# UUIDs of version 4 are the only strong random bytes that every server has without an extension.
+_NEW_KEY = sql.SQL(" || ").join([sql.SQL("pg_catalog.uuid_send(pg_catalog.gen_random_uuid())")] * 4)
+# Default privileges may have given the table to others.
+_REVOKE_FROM_OTHERS = sql.SQL("""DO $do$
+DECLARE
+  it oid;
+BEGIN
+  FOR it IN
+    SELECT DISTINCT a.grantee FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+     WHERE c.oid = {table}::pg_catalog.regclass AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
+  LOOP
+    EXECUTE pg_catalog.format(
+      'REVOKE ALL ON {secret} FROM %s', CASE it WHEN 0 THEN 'PUBLIC' ELSE it::pg_catalog.regrole::text END);
+  END LOOP;
+END
+$do$""").format(table=sql.Literal(_SECRET.as_string(None)), secret=_SECRET)
+_CHANGE_SECRET = sql.SQL(
+    "UPDATE {} SET former_inner_key = inner_key, former_outer_key = outer_key, inner_key = {}, outer_key = {}, "
+    "replaced_at = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())"
+).format(_SECRET, _NEW_KEY, _NEW_KEY)
+# A superuser and the database's owner may have all of it in any case.
+_UNTRUSTED = """
+SELECT it.what, r.rolname, it.mend
+  FROM (SELECT 1, pg_catalog.format('schema %%I', n.nspname), n.nspowner,
+               pg_catalog.format('ALTER SCHEMA %%I OWNER TO %%I', n.nspname, current_user)
+          FROM pg_catalog.pg_namespace n WHERE n.nspname = %(schema)s
+        UNION ALL
+        SELECT 2, pg_catalog.format('table %%I.%%I', n.nspname, c.relname), c.relowner,
+               pg_catalog.format('DROP TABLE %%I.%%I', n.nspname, c.relname)
+          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+        UNION ALL
+        SELECT 3, 'function ' || p.oid::pg_catalog.regprocedure, p.proowner,
+               pg_catalog.format('DROP FUNCTION %%s CASCADE', p.oid::pg_catalog.regprocedure)
+          FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+         WHERE n.nspname = %(schema)s AND p.proname = ANY (%(functions)s)) it (place, what, owner, mend)
+  JOIN pg_catalog.pg_roles r ON r.oid = it.owner
+ WHERE NOT r.rolsuper AND r.rolname <> current_user
+   AND r.oid <> (SELECT d.datdba FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+   AND NOT (SELECT NOT m.rolsuper AND pg_catalog.pg_has_role(r.oid, 'USAGE')
+              FROM pg_catalog.pg_roles m WHERE m.rolname = current_user)
+ ORDER BY it.place, it.what
+"""
+_SECRETS = sql.SQL("SELECT inner_key, outer_key, former_inner_key, former_outer_key, replaced_at::text FROM {}").format(
+    _SECRET
+)
+
+
+class MessageKind(Enum):
+    """The kinds of messages, each with its prefix of 16 bytes, the end included."""
+
+    SCHEMA = b"tranrepl.schema\0"
+    SCRIPT = b"tranrepl.script\0"
+    TRACER = b"tranrepl.tracer\0"
+
+    @property
+    def prefix(self) -> str:
+        return self.value[:-1].decode()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSecret:
+    """A secret, of two keys: of HMAC, with keys of a block each that are independent."""
+
+    inner_key: bytes = field(repr=False)
+    outer_key: bytes = field(repr=False)
+    replaced_at: int | None = None
+    """The first transaction that uses it no more, by its 64-bit id; None where it is in use."""
+
+    def signature(self, kind: MessageKind, xid: int, text: bytes) -> bytes:
+        """Return the signature of a text, in the server's encoding, in the transaction of this 32-bit id."""
+        signed = b"%s %d %s" % (kind.prefix.encode(), xid, text)
+        return sha256(self.outer_key + sha256(self.inner_key + signed).digest()).hexdigest().encode()
+
+    def signs(self, xid: int) -> bool:
+        """Return whether the transaction of this 32-bit id may have used it."""
+        return self.replaced_at is None or whole_xid(xid, self.replaced_at) < self.replaced_at
+
+
+def make_secret(reader: sql.Identifier) -> tuple[sql.Composable, ...]:
+    """Return the statements that make a secret, which the role `reader` may read."""
+    columns = "inner_key bytea NOT NULL, outer_key bytea NOT NULL, former_inner_key bytea, former_outer_key bytea"
+    return (
+        sql.SQL("CREATE TABLE {} ({}, replaced_at xid8)").format(_SECRET, sql.SQL(columns)),
+        _REVOKE_FROM_OTHERS,
+        sql.SQL("INSERT INTO {} VALUES ({}, {})").format(_SECRET, _NEW_KEY, _NEW_KEY),
+        # Somebody else may make it for us.
+        sql.SQL("GRANT SELECT ON {} TO {}").format(_SECRET, reader),
+    )
+
+
+def change_secret(session: Session) -> None:
+    """Sign from now on with another secret, in a transaction of the caller's.
+
+    What transactions of before have signed stays good, and nothing that later ones sign with the former one.
+    """
+    # No transaction signs between the look at which of them have begun and the change.
+    session.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(_SECRET))
+    session.execute(_CHANGE_SECRET)
+
+
+def untrusted_owners(session: Session, where: str, functions: Sequence[str]) -> Iterator[ConfigurationError]:
+    """Yield a problem where a role that is not trusted owns what signs messages, or may replace it.
+
+    `functions`: the names of those that sign.
+    """
+    arguments = {"schema": SCHEMA, "table": SECRET_TABLE, "functions": list(functions)}
+    with translated_errors(where):
+        found = session.execute(_UNTRUSTED, arguments).fetchall()
+    if not found:
+        return
+    owned = "; ".join(f"{what} belongs to role {owner}" for what, owner, _ in found)
+    statements = "\n".join(f"{mend};" for *_, mend in found)
+    yield ConfigurationError(
+        f"{where}: {owned}, which is neither a superuser nor the role of setup or of the database: who owns it could "
+        "sign messages in the log as ours",
+        remedy=f"let a superuser run this, then run `tranrepl setup FILE` again:\n{statements}",
+    )
+
+
+def read_secrets(session: Session, where: str) -> tuple[MessageSecret, ...]:
+    """Return the secrets that messages in the log may be signed with, the one in use first; none where setup has made
+    none. Raises MissingRightError where our role may not read them."""
+    with translated_errors(where):
+        try:
+            with session.transaction():
+                row = session.execute(_SECRETS).fetchone()
+        except UndefinedTable:
+            return ()
+        except InsufficientPrivilege as error:
+            raise lacking_right(
+                where,
+                f"role {our_role(session)} may not read the secret that signs messages in the log",
+                _grants(session),
+                JobRightError,
+            ) from error
+    if row is None:
+        return ()
+    inner, outer, former_inner, former_outer, replaced_at = row
+    secrets = [MessageSecret(inner, outer)]
+    if replaced_at is not None:
+        secrets.append(MessageSecret(former_inner, former_outer, int(replaced_at)))
+    return tuple(secrets)
+
+
+def _grants(session: Session) -> list[str]:
+    role = quoted_role(our_role(session))
+    return [f"GRANT USAGE ON SCHEMA {SCHEMA} TO {role}", f"GRANT SELECT ON {SCHEMA}.{SECRET_TABLE} TO {role}"]
+
+
+def whole_xid(xid: int, near: int) -> int:
+    """Return a transaction's 64-bit id, from the 32 bits that the log has and the id of a transaction of about that
+    time."""
+    return near + (xid - near + XIDS // 2) % XIDS - XIDS // 2

@@ -1,0 +1,264 @@
+"""Messages in the Publisher's log that only look like ours change nothing, whoever wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.errors import InsufficientPrivilege
+
+from conftest import DatabasesFactory
+from support.least_rights import documented_rights, with_login
+from support.observed import ITEM
+from support.resident_reader import resident_reader, wait_for
+from support.site import Site, execute
+from support.spark_here import SparkHere
+from tranrepl.admin.check import check
+from tranrepl.admin.setup import set_up
+from tranrepl.admin.trace import newest_tokens, post_token
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.results import JobResult
+
+_ANYBODY = "anybody"
+_WROTE = "the Publisher's log holds a message of prefix tranrepl.{} that setup's secret did not sign"
+_MESSAGES = """
+SELECT convert_from(substr(data, 31), 'UTF8') FROM pg_logical_slot_peek_binary_changes(
+  (SELECT slot_name FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE 'tranrepl%'),
+  NULL, NULL, 'proto_version', '1', 'publication_names', 'none', 'messages', 'true')
+ WHERE get_byte(data, 0) = ascii('M') AND position('tranrepl.schema'::bytea in data) = 11
+"""
+_COLUMN = (
+    '"num": {num}, "name": "{name}", "type": "{type}", "oid": 23, "mod": -1, "attcollation": 0, "notnull": false, '
+    '"generated": "", "ident": "", "default": null, "has_missing": false, "missing": null'
+)
+
+_MADE_IN_OUR_SCHEMA = """
+CREATE SCHEMA tranrepl;
+GRANT ALL ON SCHEMA tranrepl TO anybody;
+SET ROLE anybody;
+CREATE TABLE tranrepl.message_secret (inner_key bytea, outer_key bytea, replaced_at xid8);
+CREATE FUNCTION tranrepl.announce(VARIADIC regclass[]) RETURNS int LANGUAGE sql AS 'SELECT 1';
+RESET ROLE
+"""
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    site = Site(databases(), tmp_path / "store", ["public.t"], SparkHere(), replicate_ddl=True, polling_interval=0.2)
+    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    site.set_up()
+    site.at_publisher(f"DROP ROLE IF EXISTS {_ANYBODY}", f"CREATE ROLE {_ANYBODY} LOGIN PASSWORD 'anybody'")
+    return site
+
+
+@pytest.fixture
+def anybody(site: Site) -> Connection:
+    """Return the connection of somebody with CONNECT on the database alone."""
+    return with_login(site.databases.publisher, _ANYBODY, "anybody")
+
+
+def _emit(kind: str, text: str) -> str:
+    return f"SELECT pg_logical_emit_message(true, 'tranrepl.{kind}', {text})"
+
+
+def _run_warned(site: Site, kind: str = "schema") -> JobResult:
+    """Read the log, of which one message is warned of, and deliver; all rows are there then."""
+    read = site.read_log()
+    read.raise_error()
+    told = [it for it in read.schema_change_warnings if _WROTE.format(kind) in it]
+    assert len(told) == 1
+    assert set(told) <= set(read.notices)
+    site.deliver().raise_error()
+    assert site.differences() == []
+    return read
+
+
+def _oid(site: Site) -> int:
+    return int(site.at_publisher("SELECT 't'::regclass::oid::bigint")[0][0])
+
+
+def test_a_column_that_anybody_tells_of_is_not_made(site: Site, anybody: Connection) -> None:
+    columns = [("id", "integer"), ("v", "text"), ("evil", "int; CREATE TABLE pwned (); --")]
+    told = ", ".join(
+        "{%s}" % _COLUMN.format(num=at, name=name, type=kind)  # noqa: UP031 — braces
+        for at, (name, kind) in enumerate(columns, 1)
+    )
+    forged = (
+        f'{{"v": 5, "event": "ddl_command_end", "tag": "ALTER TABLE", "xact": "9", "snapshot": "9:9:", "oid": '
+        f'{_oid(site)}, "schema": "public", "name": "t", "kind": "r", "persistence": "p", "identity": "d", '
+        f'"rowsecurity": false, "defaults_told": true, "key": null, "columns": [{told}], "unique": [{{"oid": 1, '
+        '"name": "t_pkey", "primary": true, "identity": false, "immediate": true, "partial": false, "columns": "1"}], '
+        '"definitions": null, "kept_values": null, "rewrite": null, "altered": null}'
+    )
+    execute(anybody, _emit("schema", f"$m${forged}$m$"))
+    site.at_publisher("INSERT INTO t VALUES (1, 'a')")
+    _run_warned(site)
+    site.at_publisher("ALTER TABLE t ADD COLUMN more int DEFAULT 7", "INSERT INTO t VALUES (2, 'b', 8)")
+    site.run()
+    assert site.differences() == []
+    assert site.at_subscriber("SELECT to_regclass('pwned')") == [(None,)]
+
+
+def test_a_table_of_which_anybody_tells_that_it_left_stays(site: Site, anybody: Connection) -> None:
+    (name,) = site.at_publisher("SELECT pubname FROM pg_publication")[0]
+    unpublished = f'[{{"publication": "{name}", "schema": "public", "name": "t", "oid": {_oid(site)}}}]'
+    told = f'{{"v": 1, "event": "sql_drop", "tag": "DROP TABLE", "unpublished": {unpublished}}}'
+    execute(anybody, _emit("schema", f"'{told}'"))
+    site.at_publisher("INSERT INTO t VALUES (1, 'a')")
+    assert _run_warned(site).commands == 1
+
+
+@pytest.mark.parametrize("text", ["'x'", "'{}'", "''", "repeat('a', 5000000)", "repeat('0', 64) || '{}'"])
+@pytest.mark.parametrize("kind", ["schema", "script", "tracer"])
+def test_garbage_stops_nothing(site: Site, kind: str, text: str) -> None:
+    site.at_publisher("GRANT INSERT ON t TO anybody")
+    with _as_anybody(site) as session:
+        session.execute("INSERT INTO t VALUES (1, 'a')")
+        session.execute(_emit(kind, text))
+        session.execute("INSERT INTO t VALUES (2, 'b')")
+    _run_warned(site, kind)
+
+
+@contextmanager
+def _as_anybody(site: Site) -> Iterator[psycopg.Connection[Any]]:
+    connection = with_login(site.databases.publisher, _ANYBODY, "anybody")
+    parameters: dict[str, Any] = dict(connection.libpq_parameters("test"))
+    with psycopg.connect(**parameters) as session:
+        yield session
+
+
+def test_a_message_that_is_copied_into_another_transaction_changes_nothing(site: Site) -> None:
+    site.at_publisher("ALTER TABLE t ADD COLUMN a int")
+    (told,) = [it for (it,) in site.at_publisher(_MESSAGES)]
+    site.run()
+    site.at_publisher("ALTER TABLE t DROP COLUMN a", "ALTER TABLE t ADD COLUMN b int")
+    site.at_publisher(_emit("schema", f"$m${told}$m$"), "INSERT INTO t VALUES (1, 'a', 2)")
+    _run_warned(site)
+
+
+def test_another_secret_signs_from_then_on(site: Site) -> None:
+    former = site.at_publisher("SELECT inner_key, outer_key FROM tranrepl.message_secret")
+    post_token(site.topology)
+    said: list[str] = []
+    set_up(site.topology, check(site.topology).tables, said.append, new_secret=True)
+    assert [it for it in said if "secret" in it] == [
+        f"changed the secret that signs messages in the log at Publisher {site.databases.publisher.database}"
+    ]
+    assert site.at_publisher("SELECT inner_key, outer_key FROM tranrepl.message_secret") != former
+    site.at_publisher("ALTER TABLE t ADD COLUMN b int DEFAULT 2", "INSERT INTO t VALUES (1, 'a', 3)")
+    # Whoever knows the former one signs nothing any more.
+    site.at_publisher(
+        "CREATE TABLE stolen AS SELECT former_inner_key AS i, former_outer_key AS o FROM tranrepl.message_secret"
+    )
+    signed = "convert_to(concat('tranrepl.schema ', pg_current_xact_id()::xid, ' {}'), 'UTF8')"
+    signature = f"encode(sha256(o || sha256(i || {signed})), 'hex')"
+    site.at_publisher(f"SELECT pg_logical_emit_message(true, 'tranrepl.schema', {signature} || '{{}}') FROM stolen")
+    read = _run_warned(site)
+    assert read.schema_changes == 1
+    assert len(newest_tokens(site.topology, 9)) == 1
+
+
+def test_nobody_else_reads_the_secret_or_signs(site: Site, anybody: Connection) -> None:
+    site.at_publisher("GRANT SELECT ON t TO anybody")
+    for statement in (
+        "SELECT * FROM tranrepl.message_secret",
+        "SELECT tranrepl.announce('public.t')",
+        "UPDATE tranrepl.message_secret SET inner_key = ''",
+    ):
+        with pytest.raises(InsufficientPrivilege):
+            execute(anybody, statement)
+
+
+def test_default_privileges_give_the_secret_to_nobody(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.t"], SparkHere(), replicate_ddl=True)
+    site.at_publisher(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "DROP ROLE IF EXISTS readers",
+        "CREATE ROLE readers",
+        "ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO readers, PUBLIC",
+    )
+    site.set_up()
+    assert site.at_publisher(
+        "SELECT DISTINCT a.grantee::regrole::text FROM pg_class c, aclexplode(c.relacl) a "
+        "WHERE c.oid = 'tranrepl.message_secret'::regclass"
+    ) == [("postgres",)]
+    site.at_publisher("ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM readers, PUBLIC", "DROP ROLE readers")
+
+
+@pytest.mark.parametrize(
+    ("made", "mends"),
+    [("SET ROLE anybody; CREATE SCHEMA tranrepl; RESET ROLE", 1), (_MADE_IN_OUR_SCHEMA, 2)],
+)
+def test_setup_takes_nothing_over_that_another_login_made(
+    databases: DatabasesFactory, tmp_path: Path, made: str, mends: int
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.t"], SparkHere(), replicate_ddl=True)
+    database = site.databases.publisher.database
+    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, v text)", f"DROP ROLE IF EXISTS {_ANYBODY}")
+    site.at_publisher(f"CREATE ROLE {_ANYBODY} LOGIN PASSWORD 'anybody'")
+    site.at_publisher(f'GRANT CREATE ON DATABASE "{database}" TO {_ANYBODY}', made)
+    (problem,) = [it for it in check(site.topology).problems if "could sign messages" in it.message]
+    with pytest.raises(ConfigurationError, match="could sign messages in the log as ours"):
+        set_up(site.topology, check(site.topology).tables, lambda _: None)
+    statements = str(problem.report.remedy).splitlines()[1:]
+    assert len(statements) == mends
+    site.at_publisher(*statements)
+    site.set_up()
+    site.at_publisher("ALTER TABLE t ADD COLUMN a int", "INSERT INTO t VALUES (1, 'a', 2)")
+    site.run()
+    assert site.differences() == []
+
+
+def test_a_log_reader_without_the_right_says_what_to_grant(site: Site) -> None:
+    site.at_publisher("ALTER ROLE anybody REPLICATION", "GRANT SELECT ON t TO anybody")
+    limited = Site(
+        replace(site.databases, publisher=with_login(site.databases.publisher, _ANYBODY, "anybody")),
+        Path(site.publication.distributor.store),
+        ["public.t"],
+        SparkHere(),
+        replicate_ddl=True,
+    )
+    site.at_publisher("INSERT INTO t VALUES (1, 'a')")
+    with pytest.raises(ConfigurationError, match="may not read the secret that signs") as caught:
+        limited.read_log().raise_error()
+    (problem,) = [it for it in check(limited.topology).problems if "secret" in it.message]
+    assert problem.report.remedy == caught.value.report.remedy
+    site.at_publisher(*str(problem.report.remedy).splitlines()[1:])
+    names = {"repl_publisher": _ANYBODY}
+    site.at_publisher(*documented_rights("Publisher, where another login ran setup", "", names))
+    limited.read_log().raise_error()
+    post_token(limited.topology)
+    limited.read_log().raise_error()
+    assert len(newest_tokens(limited.topology, 9)) == 1
+
+
+@pytest.mark.new_sessions
+def test_a_continuous_log_reader_goes_on_over_them_and_knows_a_new_secret(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), replicate_ddl=True, polling_interval=0.2)
+    site.at_publisher(ITEM)
+    site.set_up()
+    stored = "SELECT coalesce(sum(commands), 0)::int FROM msrepl_batches"
+
+    def commands() -> int:
+        return int(execute(site.databases.distribution, stored)[0][0])
+
+    with resident_reader(site) as reader:
+        for n in range(1, 6):
+            site.at_publisher(_emit("schema", "'x'"), f"INSERT INTO item VALUES ({n}, {n}, 'item')")
+            wait_for(lambda n=n: commands() >= n, 20.0)  # type: ignore[misc]
+        set_up(site.topology, check(site.topology).tables, lambda _: None, new_secret=True)
+        site.at_publisher("ALTER TABLE item ADD COLUMN more int DEFAULT 7", "INSERT INTO item VALUES (9, 9, 'i', 8)")
+        wait_for(lambda: commands() >= 7, 20.0)
+        result = reader.stop()
+    assert result.error is None
+    assert len([it for it in result.schema_change_warnings if _WROTE.format("schema") in it]) == 1
+    site.deliver().raise_error()
+    assert site.differences() == []
