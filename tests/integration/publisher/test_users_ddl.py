@@ -68,7 +68,8 @@ def test_so_it_does_for_an_owner_without_any_right_of_ours(site: Announcing, own
         "REVOKE ALL ON SCHEMA tranrepl FROM PUBLIC", *(f"REVOKE ALL ON FUNCTION {it} FROM PUBLIC" for it in FUNCTIONS)
     )
     settings = ("SET DateStyle = 'German'", "SET search_path = public, pg_temp", "SET TimeZone = 'Asia/Tokyo'")
-    _run_ddl(site, owner(site), *settings, "SET standard_conforming_strings = off")
+    hostile = ("SET standard_conforming_strings = off", "SET plpgsql.extra_errors = 'all'")
+    _run_ddl(site, owner(site), *settings, *hostile)
     assert [it for it in site.told() if "failed" in it] == []
     assert site.warnings() == []
 
