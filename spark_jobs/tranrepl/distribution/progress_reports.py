@@ -62,7 +62,7 @@ def _report(run: ReportedRun, committed: Committed, over: Event) -> None:
         return
     with (
         suppress(ReplicationError, psycopg.Error),
-        connect(run.distribution, "tranrepl progress", autocommit=True) as session,
+        connect(run.distribution, "tranrepl progress", autocommit=True, keep_path=True) as session,
     ):
         reported = _Reported()
         while True:

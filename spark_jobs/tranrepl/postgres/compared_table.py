@@ -43,8 +43,8 @@ class SnapshotPlace:
             if self.cached:
                 # There is nothing to read ahead, and PostgreSQL 18 would hand its pages to other processes.
                 session.execute("SET effective_io_concurrency = 0")
-            if not self.own_path:
-                session.execute("SET search_path = pg_catalog")
+            if self.own_path:
+                session.execute("RESET search_path")
 
             def execute(statement: str) -> Rows:
                 return session.execute(statement.encode(), binary=True).fetchall()

@@ -19,8 +19,14 @@ Session = psycopg.Connection[tuple[Any, ...]]
 
 MINIMUM_VERSION = 140000
 
+SAFE_PATH = "pg_catalog, pg_temp"
+"""The search path of our sessions: a name without a schema is PostgreSQL's own, whoever may create others of that name.
+Temporary tables are found last, temporary functions and operators never."""
+
 # Values travel in text form: both ends must write and read the same one.
 _TEXT_SETTINGS = {
+    # Names in values (regclass and its like) come qualified.
+    "search_path": SAFE_PATH,
     "client_encoding": "UTF8",
     "DateStyle": "ISO, YMD",
     "IntervalStyle": "postgres",
@@ -66,11 +72,8 @@ _TRANSIENT_REFUSALS = (
 
 
 def session_options() -> str:
-    """Return our settings as the libpq keyword `options` takes them, for drivers that cannot run SET first.
-
-    For reading only: names in values (regclass and its like) come qualified, whatever the search path is elsewhere.
-    """
-    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS, "search_path": "pg_catalog"}
+    """Return our settings as the libpq keyword `options` takes them, for drivers that cannot run SET first."""
+    settings = {**_TEXT_SETTINGS, **_WORK_SETTINGS}
     written = {name: value.replace(", ", ",").replace(" ", "\\ ") for name, value in settings.items()}
     return " ".join(f"-c {name}={value}" for name, value in written.items())
 
@@ -102,9 +105,34 @@ def _set_statements(*, since_17: bool) -> bytes:
     return statements.as_string(None).encode()
 
 
-def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:
-    """Open a session in which values have their canonical text form.
+_LEAVE_SAFE_PATH = "SET LOCAL search_path TO DEFAULT"
+_BACK_TO_SAFE_PATH = f"SET LOCAL search_path = {SAFE_PATH}"
 
+
+@contextmanager
+def own_path(session: Session) -> Iterator[None]:
+    """Let the session's transaction have its role's own search path for a while, as users' code may expect it.
+
+    After an error, the rollback ends it. PostgreSQL keeps the role's own path as the default that RESET gives back.
+    """
+    session.execute(_LEAVE_SAFE_PATH)
+    yield
+    session.execute(_BACK_TO_SAFE_PATH)
+
+
+def schemas_of_own_path(session: Session) -> tuple[str, ...]:
+    """Return the schemas that exist of the role's own search path, in its order. Raises psycopg.Error."""
+    with session.transaction(), own_path(session):
+        row = session.execute("SELECT pg_catalog.current_schemas(false)").fetchone()
+    return tuple(row[0]) if row else ()
+
+
+def connect(
+    connection: Connection, application_name: str, *, autocommit: bool = False, keep_path: bool = False
+) -> Session:
+    """Open a session in which values have their canonical text form, and whose search path is the safe one.
+
+    `keep_path` leaves the role's own path to whoever has not qualified all names yet.
     Raises ConfigurationError where the server refuses us, TransientError where it cannot be reached.
     """
     require_postgres(connection)
@@ -123,6 +151,8 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
     try:
         with translated_errors(f"connection {connection}"):
             set_session(session)
+            if keep_path:
+                session.execute("RESET search_path")
     except ReplicationError:
         session.close()
         raise

@@ -55,7 +55,7 @@ def _first_engine(connection: Connection) -> sa.Engine:
 
 
 def _open_session(connection: Connection) -> Session:
-    session = connect(connection, "tranrepl", autocommit=True)
+    session = connect(connection, "tranrepl", autocommit=True, keep_path=True)
     with translated_errors(f"distribution database {connection.database}"):
         session.execute(_SESSION_SETTINGS)
     session.autocommit = False

@@ -111,7 +111,7 @@ class PostgresLogRange:
         if all(article.filter is None for article in self.articles):
             yield None
             return
-        with connect(self.connection, "tranrepl row filters", autocommit=True) as session:
+        with connect(self.connection, "tranrepl row filters", autocommit=True, keep_path=True) as session:
             session.execute("SET default_transaction_read_only = on")
             yield PostgresRowFilters.of(session, self.articles, announced=self.schema is not None)
 
@@ -193,8 +193,6 @@ class PostgresLogRange:
 
     def _in_text_form(self, batches: Iterator[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
         with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
-            # As where the log is read: names in values come qualified.
-            session.execute("SET search_path = pg_catalog")
             yield from TextForm(session)(batches)
 
 

@@ -62,8 +62,6 @@ class PostgresLogStream:
     def open(self) -> Iterator[OpenPostgresStream]:
         with self.log.row_filters() as filters, replication_session(self.log.connection, "tranrepl log reader") as it:
             with translated_errors(self.log.where):
-                # As where the log is read by ranges: names in values come qualified.
-                it.execute("SET search_path = pg_catalog")
                 it.execute(AS_IT_IS.encode())
             self._start(it)
             stream = OpenPostgresStream(self.log, filters, it, self.log.decoder(NO_LIMITS), self.log.first)

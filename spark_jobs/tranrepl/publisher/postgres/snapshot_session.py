@@ -17,7 +17,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.comparison_forms import output
 from tranrepl.postgres.imported_snapshot import snapshot_session
-from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.postgres.session import SAFE_PATH, Session, translate, translated_errors
 from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.publisher.postgres.altered_table import refuse_altered
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
@@ -152,7 +152,7 @@ def set_search_path(session: Session, article: RegisteredArticle) -> None:
     Not so with a row filter, whose own names are found as the log reader finds them, on this login's path.
     """
     with translated_errors(f"Publisher {session.info.dbname}"):
-        session.execute("SET search_path = pg_catalog" if article.filter is None else "RESET search_path")
+        session.execute(f"SET search_path = {SAFE_PATH}" if article.filter is None else "RESET search_path")
 
 
 def range_query(chosen: PageRange) -> sql.Composed:
