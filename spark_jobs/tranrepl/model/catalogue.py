@@ -40,6 +40,8 @@ class ColumnDescription:
     """A column of a unique constraint or unique index (also of an expression or a condition of one)."""
     toastable: bool
     """The log may leave its value out where it did not change."""
+    equality: str = "="
+    """The operator that compares keys of its type, as statements name it: `=`, or with the schema of an extension."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,15 +54,24 @@ SELECT n.nspname, c.relname, c.oid::bigint, c.relkind::text, c.relreplident::tex
 """
 
 
-_COLUMNS_QUERY = """
+# A key has its type's default operator class, and types of extensions have one of their own.
+_EQUALITY = """
+       CASE WHEN b.typnamespace <> 'pg_catalog'::regnamespace AND b.typtype = 'b' THEN (
+            SELECT pg_catalog.format('OPERATOR(%%I.%%s)', n.nspname, o.oprname)
+              FROM pg_catalog.pg_opclass k
+              JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname = 'btree'
+              JOIN pg_catalog.pg_amop s ON s.amopfamily = k.opcfamily AND s.amopstrategy = 3
+                                       AND s.amoplefttype = k.opcintype AND s.amoprighttype = k.opcintype
+              JOIN pg_catalog.pg_operator o ON o.oid = s.amopopr
+              JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
+             WHERE k.opcintype = b.oid AND k.opcdefault AND n.nspname <> 'pg_catalog') END
+"""
+
+
+_COLUMNS_QUERY = f"""
 SELECT a.attrelid::bigint, a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
        pg_catalog.format_type(a.atttypid, a.atttypmod),
-       pg_catalog.format_type(CASE WHEN t.typbasetype = 0 THEN t.oid ELSE (
-            WITH RECURSIVE under(oid, typbasetype) AS (
-                 SELECT t.oid, t.typbasetype
-                 UNION ALL
-                 SELECT b.oid, b.typbasetype FROM under u JOIN pg_catalog.pg_type b ON b.oid = u.typbasetype)
-            SELECT oid FROM under WHERE typbasetype = 0) END, -1),
+       pg_catalog.format_type(b.oid, -1),
        a.attnotnull, a.attgenerated::text, a.attidentity::text,
        pg_catalog.pg_get_expr(d.adbin, d.adrelid),
        ARRAY(SELECT s.attname::text FROM pg_catalog.pg_depend p
@@ -79,13 +88,19 @@ SELECT a.attrelid::bigint, a.attname, a.attnum, a.atttypid::bigint, a.atttypmod,
                         AND p.refclassid = 'pg_catalog.pg_class'::regclass AND p.refobjid = a.attrelid
                         AND p.refobjsubid = a.attnum
                         AND NOT (a.attnum = ANY ((i.indkey::int2[])[i.indnkeyatts:]))))),
-       a.attstorage <> 'p'
+       a.attstorage <> 'p', {_EQUALITY}
   FROM pg_catalog.pg_attribute a
   JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+  JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typbasetype = 0 THEN t.oid ELSE (
+       WITH RECURSIVE under(oid, typbasetype) AS (
+            SELECT t.oid, t.typbasetype
+            UNION ALL
+            SELECT d.oid, d.typbasetype FROM under u JOIN pg_catalog.pg_type d ON d.oid = u.typbasetype)
+       SELECT oid FROM under WHERE typbasetype = 0) END
   LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
  WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
  ORDER BY a.attrelid, a.attnum
-"""
+"""  # noqa: S608 — _EQUALITY is a constant
 
 
 # A partition's own, and those it has of its table; not those that stand for one to a partitioned table.
@@ -182,6 +197,7 @@ def _column(
     key_ordinal: int | None,
     unique: bool,
     toastable: bool,
+    equality: str | None,
 ) -> ColumnDescription:
     generation = _GENERATIONS[generated]
     return ColumnDescription(
@@ -199,4 +215,5 @@ def _column(
         key_ordinal=key_ordinal,
         unique=unique,
         toastable=toastable,
+        equality=equality or "=",
     )

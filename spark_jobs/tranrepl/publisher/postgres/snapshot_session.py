@@ -14,7 +14,8 @@ from psycopg.errors import UndefinedTable
 from tranrepl.connections import Connection
 from tranrepl.errors import ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.catalogue import qualified
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.postgres.catalogue import describe_table, qualified
 from tranrepl.postgres.comparison_forms import output
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import SAFE_PATH, Session, translate, translated_errors
@@ -64,9 +65,11 @@ class PostgresSnapshotSession:
             raise
 
     def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
-        set_search_path(self.session, article)
         with translated_errors(f"Publisher {self.session.info.dbname}"):
-            found = self.session.execute(_rows_of_keys(article, keys)).fetchall()
+            table = describe_table(self.session, article.source)
+            if table is None:
+                return {}
+            found = self.session.execute(_rows_of_keys(article, table, keys)).fetchall()
         return {tuple(row[at] for at in article.key_positions): list(row) for row in found}
 
 
@@ -175,20 +178,25 @@ def range_query(chosen: PageRange) -> sql.Composed:
     )
 
 
-def _rows_of_keys(article: RegisteredArticle, keys: Sequence[Values]) -> sql.Composed:
+def _rows_of_keys(article: RegisteredArticle, described: TableDescription, keys: Sequence[Values]) -> sql.Composed:
+    operators = {it.name: it.equality for it in described.columns}
     key = [article.columns[at] for at in article.key_positions]
     names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([it[at] for it in keys])) for at in range(len(key))]
-    typed = [sql.SQL("{}::{}").format(name, sql.SQL(column.type_name)) for name, column in zip(names, key, strict=True)]
+    equal = [
+        sql.SQL("{} {} {}::{}").format(
+            sql.Identifier(column.name), sql.SQL(operators[column.name]), name, sql.SQL(column.type_name)
+        )
+        for name, column in zip(names, key, strict=True)
+    ]
     table, condition = whole_table(article)
-    return sql.SQL("SELECT {} FROM {} WHERE {} AND ({}) IN (SELECT {} FROM unnest({}) AS tranrepl_keys({}))").format(
+    return sql.SQL("SELECT {} FROM unnest({}) AS tranrepl_keys({}), {} WHERE {} AND {}").format(
         sql.SQL(", ").join(output(sql.Identifier(column.name)) for column in article.columns),
-        table,
-        condition or sql.SQL("true"),
-        sql.SQL(", ").join(sql.Identifier(column.name) for column in key),
-        sql.SQL(", ").join(typed),
         sql.SQL(", ").join(arrays),
         sql.SQL(", ").join(names),
+        table,
+        sql.SQL(" AND ").join(equal),
+        condition or sql.SQL("true"),
     )
 
 
