@@ -12,6 +12,7 @@ import pyarrow as pa
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store_folders import write_folder
+from tranrepl.distributor.tables import mspublications
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 
 ROW_KEY = "471100815"
@@ -124,7 +125,7 @@ def make_large_history(connection: Connection, size: Size, name: str) -> None:
 def store_commands(connection: Connection, name: str, store: Path, batches: int) -> None:
     """Write the commands of the publication's first batches, of all its articles in turn, each half a kilobyte."""
     with DistributionDatabase(connection) as database, database.transaction() as session:
-        session.exec_driver_sql("UPDATE mspublications SET store = %s WHERE publication = %s", (str(store), name))
+        session.execute(mspublications.update().values(store=str(store)).where(mspublications.c.publication == name))
         record = database.publications.get(name)
         articles = sorted(database.articles.by_id(record))
     for number in range(1, batches + 1):

@@ -225,7 +225,7 @@ def _read_by_snapshots(publication: Publication) -> list[TableName]:
 def _distributor(database: DistributionDatabase) -> Iterator[ReplicationError]:
     database.ping()
     with database.session() as session:
-        lacking = list(right_problems(session, database.where))
+        lacking = list(right_problems(session, database.where, database.schema()))
     yield from lacking
     if not lacking:
         database.is_current()  # raises where a newer version made it

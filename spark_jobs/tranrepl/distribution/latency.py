@@ -216,7 +216,7 @@ def _asked_clock(distribution: Connection) -> Future[ClockDifference]:
 
 def _ask(distribution: Connection, answer: Future[ClockDifference]) -> None:
     try:
-        with connect(distribution, "tranrepl clock", autocommit=True, keep_path=True) as session:
+        with connect(distribution, "tranrepl clock", autocommit=True) as session:
             answer.set_result(measure(lambda: _read_clock(session)))
     except Exception as error:  # noqa: BLE001
         answer.set_exception(error)

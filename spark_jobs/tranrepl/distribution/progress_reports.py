@@ -12,6 +12,7 @@ import psycopg
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.run_progress import add_to_run
+from tranrepl.distributor.schema import find_schema
 from tranrepl.errors import ReplicationError
 from tranrepl.postgres.session import connect
 
@@ -62,13 +63,13 @@ def _report(run: ReportedRun, committed: Committed, over: Event) -> None:
         return
     with (
         suppress(ReplicationError, psycopg.Error),
-        connect(run.distribution, "tranrepl progress", autocommit=True, keep_path=True) as session,
+        connect(run.distribution, "tranrepl progress", autocommit=True) as session,
     ):
-        reported = _Reported()
+        schema, reported = find_schema(session), _Reported()
         while True:
             now = _Reported(committed.transactions, committed.commands, committed.in_bulk, dict(committed.by_article))
             if now != reported:
-                add_to_run(session, run.run_id, *now.since(reported))
+                add_to_run(session, schema, run.run_id, *now.since(reported))
                 reported = now
             if over.wait(_REPORT_INTERVAL_SECONDS):
                 return

@@ -33,7 +33,7 @@ class TracerArrivals:
             return
         with (
             suppress(ReplicationError, psycopg.Error),
-            connect(self.distribution, "tranrepl tracer", autocommit=True, keep_path=True) as session,
+            connect(self.distribution, "tranrepl tracer", autocommit=True) as session,
         ):
             record_arrivals(session, self.subscription_id, arrived)
 

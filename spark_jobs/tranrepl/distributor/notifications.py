@@ -127,7 +127,7 @@ class Listener:
         if time.monotonic() < self._open_again_at:
             return
         try:
-            session = connect(self.connection, "tranrepl listening", autocommit=True, keep_path=True)
+            session = connect(self.connection, "tranrepl listening", autocommit=True)
             session.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel(self.publication_id))))
         except (ReplicationError, psycopg.Error) as error:
             self._open_again_at = time.monotonic() + _CONNECT_AGAIN_SECONDS

@@ -12,18 +12,14 @@ from tranrepl.postgres.session import Session, translated_errors
 
 _FOUND = """
 SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname = current_schema() AND c.relkind = 'r'
+ WHERE n.nspname = %s AND c.relkind = 'r'
 """
 
 
-def right_problems(session: Session, where: str) -> Iterator[MissingRightError]:
+def right_problems(session: Session, where: str, schema: str) -> Iterator[MissingRightError]:
     """Yield the rights that setup lacks to create missing tables, and jobs to use those that are there."""
     with translated_errors(where):
-        row = session.execute("SELECT current_schema()").fetchone()
-        schema = str(row[0]) if row and row[0] is not None else None
-        if schema is None:
-            return
-        found = {name for (name,) in session.execute(_FOUND)}
+        found = {name for (name,) in session.execute(_FOUND, [schema])}
         wanted = {table.name for table in metadata.sorted_tables}
         creating = grants_on_schemas(session, [schema], "USAGE", "CREATE") if wanted - found else []
         tables = [TableName(schema, name) for name in sorted(wanted & found)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from psycopg import sql
 from psycopg.types.json import Json
 
-from tranrepl.distributor.tables import RunStatus
+from tranrepl.distributor.tables import RunStatus, msdistribution_history
 from tranrepl.postgres.session import Session
 
 # A worker that the job did not outlive, or that is late, changes nothing of a run that has ended.
-_ADD = """
-UPDATE msdistribution_history AS run
+_ADD = sql.SQL("""
+UPDATE {} AS run
 SET runstatus = %(in_progress)s,
     time = now(),
     duration = greatest(run.duration, extract(epoch FROM now() - run.start_time)),
@@ -21,7 +22,7 @@ SET runstatus = %(in_progress)s,
         / greatest(1, run.duration, extract(epoch FROM now() - run.start_time)),
     bulk_commands = run.bulk_commands + %(in_bulk)s,
     commands_by_article = (
-        SELECT coalesce(json_object_agg(article, commands), '{}')
+        SELECT coalesce(json_object_agg(article, commands), '{{}}')
         FROM (
             SELECT article, sum(commands::bigint) AS commands
             FROM (
@@ -37,15 +38,23 @@ SET runstatus = %(in_progress)s,
         run.delivered_transactions + %(transactions)s, run.delivered_commands + %(commands)s
     )
 WHERE id = %(run_id)s AND runstatus IN (%(start)s, %(in_progress)s)
-"""
+""")
 
 
 def add_to_run(
-    session: Session, run_id: int, transactions: int, commands: int, in_bulk: int, by_article: Mapping[str, int]
+    session: Session,
+    schema: str,
+    run_id: int,
+    transactions: int,
+    commands: int,
+    in_bulk: int,
+    by_article: Mapping[str, int],
 ) -> None:
-    """Add what was committed meanwhile to the history row of a run that goes on. Raises psycopg.Error."""
+    """Add what was committed meanwhile to the history row of a run that goes on. Raises psycopg.Error.
+
+    `schema` is where our tables are."""
     session.execute(
-        _ADD,
+        _ADD.format(sql.Identifier(schema, msdistribution_history.name)),
         {
             "run_id": run_id,
             "start": RunStatus.START.value,

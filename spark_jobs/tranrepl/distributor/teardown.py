@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
+from psycopg import sql
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.database.articles import read_articles
 from tranrepl.distributor.replica_identities import of_publisher, remembered_identities
+from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import (
     VERSION_TABLE,
     ArticleStatus,
@@ -48,9 +50,9 @@ _OWN = (
     msarticles,
 )
 """Tables with rows of one publication each, those that refer to others first."""
-_OWNED = (
-    "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class "
-    "WHERE oid = pg_catalog.to_regclass('mspublications')"
+_OWNED = sa.text(
+    "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE') FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
+    "ON n.oid = c.relnamespace WHERE n.nspname = :schema AND c.relname = 'mspublications'"
 )
 _RUNNING = (RunStatus.START, RunStatus.IN_PROGRESS)
 
@@ -102,7 +104,7 @@ class Inventory:
 def take_inventory(database: DistributionDatabase, publication: str) -> Inventory:
     """Return what is there. Raises ConfigurationError where the schema is not of this version."""
     with database.transaction() as connection:
-        found = set(sa.inspect(connection).get_table_names())
+        found = set(sa.inspect(connection).get_table_names(schema_of(connection)))
         ours = set(metadata.tables)
         if not found & ours:
             return Inventory()
@@ -113,7 +115,7 @@ def take_inventory(database: DistributionDatabase, publication: str) -> Inventor
             )
         others = _destinations_of_others(connection, publication)
         names = set(connection.scalars(sa.select(mspublications.c.publication)))
-        owned = bool(connection.scalar(sa.text(_OWNED)))
+        owned = bool(connection.scalar(_OWNED, {"schema": schema_of(connection)}))
     found_all = Inventory(True, None, not names - {publication}, owned, tuple(sorted(names)), others)
     record = database.publications.find(publication)
     if record is None:
@@ -260,7 +262,8 @@ def remove_empty_tables(database: DistributionDatabase) -> bool:
     role may not."""
     with database.transaction() as connection:
         # Whoever registers a publication meanwhile comes first, or creates the tables again.
-        connection.execute(sa.text("LOCK TABLE mspublications IN ACCESS EXCLUSIVE MODE"))
+        locked = sql.Identifier(schema_of(connection), mspublications.name).as_string(None)
+        connection.exec_driver_sql(f"LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE")
         if connection.scalar(sa.select(sa.func.count()).select_from(mspublications)):
             return False
         metadata.drop_all(connection)

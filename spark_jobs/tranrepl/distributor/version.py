@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tranrepl import __version__
+from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import VERSION_TABLE, msrepl_version
 from tranrepl.errors import ConfigurationError, newer_version
 
@@ -43,12 +44,14 @@ def read_version(connection: sa.Connection) -> DatabaseVersion | None:
 
 def find_version(connection: sa.Connection) -> DatabaseVersion | None:
     """Return the version of whatever tables of ours are there; None where there are none."""
-    inspector = sa.inspect(connection)
-    if inspector.has_table(msrepl_version.name) and (found := read_version(connection)) is not None:
+    inspector, schema = sa.inspect(connection), schema_of(connection)
+    if inspector.has_table(msrepl_version.name, schema) and (found := read_version(connection)) is not None:
         return found
-    if not inspector.has_table(VERSION_TABLE):
+    if not inspector.has_table(VERSION_TABLE, schema):
         return None
-    revision = connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
+    revision = connection.scalar(
+        sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE, schema=schema))
+    )
     return None if revision is None else DatabaseVersion(str(revision), _MADE_WITHOUT_VERSION)
 
 

@@ -121,10 +121,15 @@ def own_path(session: Session) -> Iterator[None]:
 
 
 def schemas_of_own_path(session: Session) -> tuple[str, ...]:
-    """Return the schemas that exist of the role's own search path, in its order. Raises psycopg.Error."""
-    with session.transaction(), own_path(session):
-        row = session.execute("SELECT pg_catalog.current_schemas(false)").fetchone()
-    return tuple(row[0]) if row else ()
+    """Return the schemas that exist of the role's own search path, in its order, without PostgreSQL's own.
+
+    Raises psycopg.Error.
+    """
+    # In one round trip, in the transaction that is there or is made for it.
+    cursor = session.execute(f"{_LEAVE_SAFE_PATH}; SELECT pg_catalog.current_schemas(false); {_BACK_TO_SAFE_PATH}")
+    cursor.nextset()
+    row = cursor.fetchone()
+    return tuple(name for name in row[0] if not name.startswith("pg_")) if row else ()
 
 
 def connect(

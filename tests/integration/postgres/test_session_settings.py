@@ -21,7 +21,6 @@ from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError
 
 pytestmark = pytest.mark.new_sessions
 
@@ -55,6 +54,7 @@ _SETTINGS = {
     "check_function_bodies": "off",
     "gin_fuzzy_search_limit": "1",
     "exit_on_error": "on",
+    "search_path": "",
 }
 _LOCKED_SECONDS = 0.6
 """Longer than any of the limits."""
@@ -91,7 +91,6 @@ def roles(owners: Databases) -> Iterator[Mapping[str, Connection]]:
 
 def _give(owners: Databases, role: Connection, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
-        # The list of a search path has no quotes around it.
         execute(owners.publisher, f"ALTER ROLE {role.login} SET {name} = '{value}'")
 
 
@@ -134,8 +133,7 @@ def test_settings_of_a_role_stop_nothing(
     owners: Databases, roles: Mapping[str, Connection], tmp_path: Path, ends: tuple[str, ...]
 ) -> None:
     for end in ends:
-        # The distribution database's tables are found by it.
-        _give(owners, roles[end], _SETTINGS if end == "distribution" else {**_SETTINGS, "search_path": ""})
+        _give(owners, roles[end], _SETTINGS)
     ways: list[Mapping[str, object]] = [{}]
     if ends == ("subscriber",):
         ways += [{"apply": "serial"}, {"subscription_streams": 2, "stream_assignment": "dependencies"}]
@@ -170,15 +168,3 @@ def _change(site: Site, turn: int, lines: int) -> None:
         f"UPDATE line SET price = -1 WHERE vendor = {turn} AND number % 100 = 0",
         f"DELETE FROM vendor WHERE id = {turn}",
     )
-
-
-def test_a_distribution_database_without_a_place_for_tables_is_named(
-    owners: Databases, roles: Mapping[str, Connection], tmp_path: Path
-) -> None:
-    _give(owners, roles["distribution"], {"search_path": ""})
-    site = _site(owners, roles, tmp_path, {})
-    site.at_publisher(*_TABLES)
-    site.at_subscriber(_TABLES[0])
-    with pytest.raises(ConfigurationError, match="search_path names no schema") as refused:
-        site.set_up()
-    assert f'ALTER ROLE "{roles["distribution"].login}" SET search_path' in (refused.value.report.remedy or "")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 import sqlalchemy as sa
+from psycopg import sql
 
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord, count_articles_changed
+from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import ArticleStatus, msarticles
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
@@ -52,9 +54,10 @@ class Articles:
     def reserve_ids(self, count: int) -> tuple[int, ...]:
         """Take so many values of `article_id`, for definitions that are registered with a batch. One that is never used
         does no harm."""
-        sequence = sa.func.pg_get_serial_sequence(msarticles.name, msarticles.c.article_id.name)
         numbers = sa.func.generate_series(1, count).table_valued("number")
         with self._database.transaction() as connection:
+            table = sql.Identifier(schema_of(connection), msarticles.name).as_string(None)
+            sequence = sa.func.pg_get_serial_sequence(table, msarticles.c.article_id.name)
             return tuple(connection.scalars(sa.select(sa.func.nextval(sequence)).select_from(numbers)))
 
     def renew(self, articles: Iterable[RegisteredArticle]) -> None:

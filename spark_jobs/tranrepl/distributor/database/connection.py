@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tranrepl.connections import Connection
+from tranrepl.distributor.schema import find_schema, named, schema_of
 from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, write_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.model.clock_difference import ClockDifference, measure
-from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import Session, connect, translated_errors
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
@@ -55,7 +55,7 @@ def _first_engine(connection: Connection) -> sa.Engine:
 
 
 def _open_session(connection: Connection) -> Session:
-    session = connect(connection, "tranrepl", autocommit=True, keep_path=True)
+    session = connect(connection, "tranrepl", autocommit=True)
     with translated_errors(f"distribution database {connection.database}"):
         session.execute(_SESSION_SETTINGS)
     session.autocommit = False
@@ -63,12 +63,14 @@ def _open_session(connection: Connection) -> Session:
 
 
 class DatabaseConnection:
-    """Sessions to the database: opened when they are first needed, closed by `close` or at the end of `with`."""
+    """Sessions to the database: opened when they are first needed, closed by `close` or at the end of `with`. Its
+    tables' schema is found by the first one."""
 
     def __init__(self, connection: Connection) -> None:
         self.where = f"distribution database {connection.database}"
         self._connection = connection
         self._engine = _engine(connection)
+        self._schema: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +86,9 @@ class DatabaseConnection:
         """Begin a transaction of its own, committed at the end. Its errors are of `tranrepl.errors`."""
         try:
             with self._engine.begin() as connection:
-                yield connection
+                if self._schema is None:
+                    self._schema = find_schema(_driver(connection))
+                yield named(connection, self._schema)
         except DBAPIError as error:
             raise self._translate(error) from error
 
@@ -92,7 +96,12 @@ class DatabaseConnection:
     def session(self) -> Iterator[Session]:
         """Lend the session itself, in a transaction."""
         with self.transaction() as connection:
-            yield cast("Session", connection.connection.driver_connection)
+            yield _driver(connection)
+
+    def schema(self) -> str:
+        """Return the schema with the tables, or for them. Raises ConfigurationError where there is none."""
+        with self.transaction() as connection:
+            return schema_of(connection)
 
     def _translate(self, error: DBAPIError) -> ReplicationError:
         state = getattr(error.orig, "sqlstate", None)
@@ -144,12 +153,11 @@ class DatabaseConnection:
     def ping(self) -> None:
         """Ask for an answer. Raises ConfigurationError or TransientError where the database cannot be used."""
         with self.transaction() as connection:
-            schema = connection.scalar(sa.select(sa.func.current_schema()))
-        if schema is None:
-            raise ConfigurationError(
-                f"{self.where}: search_path names no schema that exists, so its tables cannot be created",
-                remedy=f"ALTER ROLE {quoted_role(self._connection.login)} SET search_path = public, or another schema",
-            )
+            connection.scalar(sa.select(1))
+
+
+def _driver(connection: sa.Connection) -> Session:
+    return cast("Session", connection.connection.driver_connection)
 
 
 def _upgrade(connection: sa.Connection) -> None:

@@ -20,14 +20,23 @@ _COLUMNS: dict[str, tuple[sa.types.TypeEngine[Any], str]] = {
         "By which the last registered transaction was committed",
     ),
 }
+_KEY = "publication_id"
+_PUBLICATIONS = sa.Table(
+    "mspublications", sa.MetaData(), *map(sa.Column, (_KEY, "registered_xact_seqno", "registered_commit_time"))
+)
+_BATCHES = sa.Table("msrepl_batches", sa.MetaData(), *map(sa.Column, (_KEY, "last_xact_seqno", "last_commit_time")))
 
 
 def upgrade() -> None:
     for name, (type_, comment) in _COLUMNS.items():
         op.add_column("mspublications", sa.Column(name, type_, nullable=True, comment=comment))
     op.execute(
-        "UPDATE mspublications p SET registered_commit_time = b.last_commit_time FROM msrepl_batches b "
-        "WHERE b.publication_id = p.publication_id AND b.last_xact_seqno = p.registered_xact_seqno"
+        _PUBLICATIONS.update()
+        .values(registered_commit_time=_BATCHES.c.last_commit_time)
+        .where(
+            _BATCHES.c.publication_id == _PUBLICATIONS.c.publication_id,
+            _BATCHES.c.last_xact_seqno == _PUBLICATIONS.c.registered_xact_seqno,
+        )
     )
 
 
