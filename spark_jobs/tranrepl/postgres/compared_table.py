@@ -25,8 +25,6 @@ class SnapshotPlace:
     snapshot: str
     where: str
     """The server, as messages name it."""
-    own_path: bool = False
-    """Names are found on the login's own path, as a row filter's are; else they are all qualified."""
     cached: bool = False
     """The server takes the table to be in memory (`effective_cache_size`)."""
 
@@ -43,8 +41,6 @@ class SnapshotPlace:
             if self.cached:
                 # There is nothing to read ahead, and PostgreSQL 18 would hand its pages to other processes.
                 session.execute("SET effective_io_concurrency = 0")
-            if self.own_path:
-                session.execute("RESET search_path")
 
             def execute(statement: str) -> Rows:
                 return session.execute(statement.encode(), binary=True).fetchall()

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from conftest import DatabaseFactory
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabaseFactory, DatabasesFactory
+from support.databases import Databases
 from support.embedded_postgres import PostgresServer
-from support.site import execute
+from support.site import Site, execute
+from support.spark_here import SparkHere
+from support.spies import calls, make_spies
+from tranrepl.admin.check import check
+from tranrepl.admin.cleanup import clean_up
+from tranrepl.admin.status.publication import status
+from tranrepl.admin.teardown import plan_teardown, tear_down
+from tranrepl.jobs.requests import Repair
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_table
 from tranrepl.postgres.session import connect
+
+pytestmark = pytest.mark.new_sessions
 
 _TYPES = {
     '"e xt".citext': ('OPERATOR("e xt".=)', "'A'"),
@@ -45,3 +60,80 @@ def test_each_types_keys_are_compared_by_the_operator_of_their_index(
             assert session.execute(f"SELECT count(*) {condition}".encode()).fetchone() == (1,)
             plan = session.execute(f"EXPLAIN SELECT {condition}".encode()).fetchall()
             assert any("Index Cond" in line for (line,) in plan), (name, plan)
+
+
+@pytest.fixture
+def watched(databases: DatabasesFactory, postgres: PostgresServer) -> Iterator[Databases]:
+    """Yield databases with spies at the Publisher and the Distributor."""
+    made = databases()
+    roles = [(it, make_spies(it)) for it in (made.publisher, made.distribution)]
+    yield made
+    for connection, role in roles:
+        execute(connection, f"DROP OWNED BY {role} CASCADE", f"DROP ROLE {role}")
+
+
+def test_nothing_of_ours_calls_what_others_made_in_public(
+    watched: Databases, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    # Constants are computed while a statement is planned.
+    condition = "kind = 'x' AND ('a'::varchar = 'a'::varchar OR note IS NULL)"
+    site = _site(watched, tmp_path, condition)
+    site.at_publisher(
+        "CREATE TABLE t (kind varchar(10), number int, note text, PRIMARY KEY (kind, number))",
+        "CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO t VALUES ('x', 1, 'a'), ('y', 2, 'b')",
+        "INSERT INTO p VALUES (1, 'a')",
+    )
+    before = len(calls(postgres))
+    assert any("public" in str(it) for it in check(site.topology).blocking)
+    assert calls(postgres)[before:] == []
+    site = _site(watched, tmp_path, condition.replace(" = ", " OPERATOR(pg_catalog.=) "))
+
+    def change() -> None:
+        execute(
+            watched.publisher,
+            "UPDATE t SET note = 'c'",
+            "INSERT INTO t VALUES ('x', 3, 'd')",
+            "ALTER TABLE t ADD COLUMN more varchar DEFAULT 'm'",
+            "DELETE FROM t WHERE number OPERATOR(pg_catalog.=) 2",
+            "INSERT INTO p VALUES (2, 'b')",
+            "TRUNCATE p1",
+        )
+
+    verbs: dict[str, Callable[[], object]] = {
+        "check": lambda: check(site.topology),
+        "setup": site.set_up,
+        "snapshot": lambda: site.take_snapshot().raise_error(),
+        "changes": change,
+        "run": site.run,
+        "validate": lambda: site.validate().raise_error(),
+        "a row is lost": lambda: site.at_subscriber("DELETE FROM t WHERE number = 1"),
+        "repair": lambda: site.validate(repair=Repair.APPLY),
+        "setup again": site.set_up,
+        "status": lambda: status(site.topology),
+        "cleanup": lambda: clean_up(site.topology),
+        "equal": lambda: _require_equal(site),
+        "teardown": lambda: tear_down(plan_teardown(site.topology), print),
+    }
+    for verb, do in verbs.items():
+        before = len(calls(postgres))
+        do()
+        if verb != "equal":
+            assert calls(postgres)[before:] == [], verb
+
+
+def _require_equal(site: Site) -> None:
+    found = "SELECT kind::text, number, note, more FROM t WHERE kind::text = 'x'::text ORDER BY number"
+    assert site.at_subscriber(found) == site.at_publisher(found) != []
+
+
+def _site(databases: Databases, tmp_path: Path, condition: str) -> Site:
+    return Site(
+        databases,
+        tmp_path / "store",
+        [{"source": "public.t", "filter": condition}, {"source": "public.p"}],
+        SparkHere(),
+        [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}],
+        replicate_ddl=True,
+    )

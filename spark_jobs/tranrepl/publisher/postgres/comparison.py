@@ -59,9 +59,7 @@ class PostgresComparison:
             chosen = sql.SQL(article.filter)
             condition = chosen if condition is None else sql.SQL("{} AND ({})").format(condition, chosen)
         side = PostgresSide(table, columns, article.key_positions, checksum_by, condition)
-        place = SnapshotPlace(
-            self.connection, self.snapshot, f"{self.where}, article {article.source}", article.filter is not None
-        )
+        place = SnapshotPlace(self.connection, self.snapshot, f"{self.where}, article {article.source}")
         return compared_end(self._session, article.source, side, place, part_bytes)
 
 

@@ -24,5 +24,5 @@ class PostgresPublisherDatabase:
 
     @contextmanager
     def open(self, connection: Connection, publication: str, application_name: str) -> Iterator[PostgresPublisher]:
-        with connect(connection, application_name, autocommit=True, keep_path=True) as session:
+        with connect(connection, application_name, autocommit=True) as session:
             yield PostgresPublisher(connection, session, publication)

@@ -25,7 +25,7 @@ class PostgresSchemaNames:
     connection: Connection
 
     def collation(self, oid: int) -> str | None:
-        with connect(self.connection, "tranrepl log reader", autocommit=True, keep_path=True) as session:
+        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
             return read_collation(session, oid)
 
     def filter_columns(self, text: str, table: str) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class PostgresSchemaNames:
         return renamed_filter(text, table, now, columns)
 
     def filter_with_labels(self, article: RegisteredArticle, names: Mapping[int, Mapping[str, str]]) -> str | None:
-        with connect(self.connection, "tranrepl log reader", autocommit=True, keep_path=True) as session:
+        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
             present = present_labels(session, names)
             if present.keys() != names.keys():
                 return None

@@ -111,7 +111,7 @@ class PostgresLogRange:
         if all(article.filter is None for article in self.articles):
             yield None
             return
-        with connect(self.connection, "tranrepl row filters", autocommit=True, keep_path=True) as session:
+        with connect(self.connection, "tranrepl row filters", autocommit=True) as session:
             session.execute("SET default_transaction_read_only = on")
             yield PostgresRowFilters.of(session, self.articles, announced=self.schema is not None)
 

@@ -20,7 +20,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.session import SAFE_PATH, Session, own_path, translated_errors
 from tranrepl.publisher.postgres.row_filters import filter_columns, filter_parts
 from tranrepl.settings.publication import Article
 
@@ -51,6 +51,10 @@ def filter_problems(session: Session, article: Article, table: TableDescription)
             f"{at}: column {', '.join(unpublished)} is not published", remedy=f"allowed: {', '.join(names)}"
         )
         return
+    problem = _other_meaning(session, at, table, published, article.filter)
+    if problem is not None:
+        yield problem
+        return
     try:
         with translated_errors(at):
             # Asked for in binary form, the server takes one statement only.
@@ -65,6 +69,62 @@ def filter_problems(session: Session, article: Article, table: TableDescription)
         )
         return
     yield from _mutable_problems(session, at, table.name.table, published, article.filter)
+
+
+def _other_meaning(
+    session: Session, at: str, table: TableDescription, columns: Sequence[ColumnDescription], condition: str
+) -> ConfigurationError | None:
+    """Return a problem where the names in the filter mean something else, or nothing, by the safe search path, by which
+    it is evaluated, than by the login's own, by which whoever wrote it may have tried it."""
+    try:
+        with session.transaction(force_rollback=True):
+            temporary = _temporary_table(session, table.name.table, columns)
+            safe, own = _meaning(session, temporary, condition), None
+            with own_path(session):
+                own = _meaning(session, temporary, condition)
+    except psycopg.Error:
+        # Who may not make the table is told below.
+        return None
+    if own is None or own == safe:
+        return None
+    by_own = f"by this login's own search_path it would mean {own}"
+    if safe is None:
+        return ConfigurationError(
+            f"{at}: it has names that are not in pg_catalog, where alone a filter's names are found; {by_own}",
+            remedy=f"write the filter with their schemas: {own}",
+        )
+    return ConfigurationError(
+        f"{at}: its names are found in pg_catalog alone, so that it means {safe}; {by_own}",
+        remedy=f"write the filter as what it shall mean: {safe}\nor, where you trust those schemas: {own}",
+    )
+
+
+def _meaning(session: Session, table: sql.Identifier, condition: str) -> str | None:
+    """Return the condition with all that it names in schemas, where it is one: as PostgreSQL parses it, which calls
+    none of it. A constraint that was validated, or an index, would call functions of constants."""
+    add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT tranrepl_meaning CHECK ({}) NOT VALID")
+    try:
+        with session.transaction(force_rollback=True):
+            session.execute(add.format(table, sql.SQL(condition)), binary=True)
+            session.execute(f"SET LOCAL search_path = {SAFE_PATH}")
+            row = session.execute(
+                "SELECT pg_catalog.pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint "
+                "WHERE conrelid = %s::regclass AND conname = 'tranrepl_meaning'",
+                [table.as_string(session)],
+            ).fetchone()
+    except psycopg.Error:
+        return None
+    return None if row is None else str(row[0])
+
+
+def _temporary_table(session: Session, name: str, columns: Sequence[ColumnDescription]) -> sql.Identifier:
+    """Create a temporary table with such columns, in a transaction that is rolled back. A filter may name its columns
+    by the table."""
+    temporary = sql.Identifier("pg_temp", name)
+    typed = [sql.SQL("{} {}").format(sql.Identifier(it.name), sql.SQL(it.type_name)) for it in columns]
+    session.execute("SET TRANSACTION READ WRITE")
+    session.execute(sql.SQL("CREATE TABLE {} ({})").format(temporary, sql.SQL(", ").join(typed)))
+    return temporary
 
 
 def _query(table: TableName, condition: str) -> sql.Composed:
@@ -97,14 +157,9 @@ def _without_moment(token: Token, literal: str) -> str:
 def _mutable_problems(
     session: Session, at: str, table: str, columns: Sequence[ColumnDescription], condition: str
 ) -> Iterator[ConfigurationError]:
-    # A filter may name its columns by the table.
-    temporary = sql.Identifier("pg_temp", table)
-    typed = [sql.SQL("{} {}").format(sql.Identifier(it.name), sql.SQL(it.type_name)) for it in columns]
     try:
         with translated_errors(at), session.transaction(force_rollback=True):
-            session.execute("SET TRANSACTION READ WRITE")
-            session.execute(sql.SQL("CREATE TABLE {} ({})").format(temporary, sql.SQL(", ").join(typed)))
-            mutable = _mutable_part(session, temporary, condition)
+            mutable = _mutable_part(session, _temporary_table(session, table, columns), condition)
     except ReplicationError as error:
         yield _not_judged(session, error)
         return

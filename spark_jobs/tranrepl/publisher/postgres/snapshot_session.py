@@ -18,7 +18,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.postgres.catalogue import describe_table, qualified
 from tranrepl.postgres.comparison_forms import output
 from tranrepl.postgres.imported_snapshot import snapshot_session
-from tranrepl.postgres.session import SAFE_PATH, Session, translate, translated_errors
+from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.publisher.postgres.altered_table import refuse_altered
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
@@ -56,7 +56,6 @@ class PostgresSnapshotSession:
     def lines(self, chosen: TableRange) -> Iterator[bytes]:
         if not isinstance(chosen, PageRange):
             raise TypeError(f"{chosen.name}: not a range of pages")
-        set_search_path(self.session, chosen.article)
         try:
             yield from copied_lines(self.session, chosen)
         except ReplicationError as error:
@@ -146,16 +145,6 @@ def _refuse_replaced(where: str, article: RegisteredArticle, row: tuple[Any, ...
             f"{where}: table {article.source} was truncated or rewritten while its snapshot began",
             article=str(article.source),
         )
-
-
-def set_search_path(session: Session, article: RegisteredArticle) -> None:
-    """Set the search path before the article is read: names in its values (regclass and its like) come qualified, as in
-    the log.
-
-    Not so with a row filter, whose own names are found as the log reader finds them, on this login's path.
-    """
-    with translated_errors(f"Publisher {session.info.dbname}"):
-        session.execute(f"SET search_path = {SAFE_PATH}" if article.filter is None else "RESET search_path")
 
 
 def range_query(chosen: PageRange) -> sql.Composed:
