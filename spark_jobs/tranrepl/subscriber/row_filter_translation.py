@@ -20,6 +20,8 @@ def translated_filter(text: str, sql_name: str, table: str) -> str:
         if tree.find(exp.Div):
             # PostgreSQL divides integers without a remainder, others with one.
             raise SqlglotError("a division gives another result there")
+        if tree.find(exp.Operator):
+            raise SqlglotError("an operator with a schema is PostgreSQL's")
         if isinstance(tree.unnest(), (exp.Literal, exp.Null)):
             raise SqlglotError("a constant is a condition in PostgreSQL only; write true or false")
         for column in tree.find_all(exp.Column):

@@ -53,8 +53,8 @@ _VOLATILE = {
     "to_char(on_day, 'YYYY') = '2024'": "TO_CHAR(on_day, 'YYYY')",
     "extract(year FROM seen) > 2020": "EXTRACT(YEAR FROM seen)",
     "kind::text = 'glad'": "CAST(kind AS TEXT)",
-    "NOT is_new(seen)": "is_new(seen)",
-    "who ~~~ 'a'": "who ~~~ 'a'",
+    "NOT public.is_new(seen)": "public.is_new(seen)",
+    "who OPERATOR(public.~~~) 'a'": "who OPERATOR(public.~~~) 'a'",
     "id > 1 AND (price > 2 OR (CASE WHEN id = 3 THEN age(at) END) IS NULL)": "age(at)",
 }
 _LITERALS = {
@@ -82,7 +82,7 @@ _ALLOWED = (
     "seen > '2024-01-01' AND at < 'infinity' AND on_day > 'epoch'",
     "on_day > '2024-01-01' AND at > on_day",
     "extract(year FROM on_day) > 2020",
-    "is_even(id)",
+    "public.is_even(id)",
     "lower(who) || 'x' <> 'abcx' AND price::text ~ '^1'",
     'event.id > 1 AND "event"."who" IS NOT NULL',
     "(id, who) < (10, 'a')",

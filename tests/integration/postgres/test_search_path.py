@@ -17,10 +17,13 @@ from tranrepl.admin.check import check
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.admin.status.publication import status
 from tranrepl.admin.teardown import plan_teardown, tear_down
+from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_table
-from tranrepl.postgres.session import connect
+from tranrepl.postgres.session import SAFE_PATH, connect
+from tranrepl.publisher.postgres.row_filter_check import filter_problems
+from tranrepl.settings.publication import Article
 
 pytestmark = pytest.mark.new_sessions
 
@@ -60,6 +63,28 @@ def test_each_types_keys_are_compared_by_the_operator_of_their_index(
             assert session.execute(f"SELECT count(*) {condition}".encode()).fetchone() == (1,)
             plan = session.execute(f"EXPLAIN SELECT {condition}".encode()).fetchall()
             assert any("Index Cond" in line for (line,) in plan), (name, plan)
+
+
+def test_rows_are_found_by_keys_of_extensions(
+    databases: DatabasesFactory, debian_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    made = databases(publisher=debian_postgres, subscriber=debian_postgres)
+    site = Site(made, tmp_path / "store", ["public.t"], SparkHere())
+    types = ("citext", "hstore", "ltree")
+    for here in (site.at_publisher, site.at_subscriber):
+        here("CREATE SCHEMA ext", *(f"CREATE EXTENSION {it} SCHEMA ext" for it in types))
+        here("CREATE TABLE t (a ext.citext, b ext.hstore, c ext.ltree, note text, PRIMARY KEY (a, b, c))")
+    site.at_publisher("INSERT INTO t VALUES ('A', 'x=>1', 'p.q', 'found'), ('B', 'x=>1', 'p.q', 'not')")
+    site.set_up()
+    with site.topology.distributor() as database:
+        (article,) = database.articles.by_id(database.publications.get("purchasing")).values()
+    with (
+        site.topology.publisher("test") as publisher,
+        publisher.snapshot(30, print) as snapshot,
+        snapshot.source.session("test") as session,
+    ):
+        key = ("A", '"x"=>"1"', "p.q")
+        assert session.rows_of_keys(article, [[*key]]) == {key: [*key, "found"]}
 
 
 @pytest.fixture
@@ -137,3 +162,37 @@ def _site(databases: Databases, tmp_path: Path, condition: str) -> Site:
         [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}],
         replicate_ddl=True,
     )
+
+
+def test_a_filter_that_the_logins_own_path_would_change_is_refused(
+    database: DatabaseFactory, debian_postgres: PostgresServer
+) -> None:
+    publisher = database("publisher", debian_postgres)
+    execute(
+        publisher,
+        "CREATE SCHEMA ext",
+        "CREATE EXTENSION citext SCHEMA ext",
+        f'ALTER DATABASE "{publisher.database}" SET search_path = public, ext',
+        "CREATE TABLE t (id int PRIMARY KEY, kind ext.citext, note text)",
+        "CREATE FUNCTION ext.is_good(text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT $1 <> ''bad'''",
+    )
+    texts, same = "((kind)::text = 'x'::text)", "(kind OPERATOR(ext.=) 'x'::ext.citext)"
+    with connect(publisher, "test", autocommit=True) as session:
+        table = describe_table(session, TableName("public", "t"))
+        assert table is not None
+
+        def problems(text: str) -> list[ConfigurationError]:
+            article = Article.model_validate({"source": "public.t", "filter": text})
+            return list(filter_problems(session, article, table))
+
+        (silent,) = problems("kind = 'x'")
+        assert f"it means {texts}; by this login's own search_path it would mean {same}" in silent.message
+        assert silent.report.remedy == (
+            f"write the filter as what it shall mean: {texts}\nor, where you trust those schemas: {same}"
+        )
+        (lacking,) = problems("is_good(t.note) AND id > 1")
+        assert lacking.report.remedy == ("write the filter with their schemas: (ext.is_good(note) AND (id > 1))")
+        assert "is_bad" in problems("is_bad(note)")[0].message
+        for text in (texts, same, "ext.is_good(t.note) AND id > 1", "id > 1 AND note LIKE 'a%' AND lower(note) <> ''"):
+            assert problems(text) == []
+        assert session.execute("SHOW search_path").fetchone() == (SAFE_PATH,)

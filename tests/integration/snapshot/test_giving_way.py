@@ -77,7 +77,7 @@ def test_ddl_on_a_table_that_is_yet_to_be_copied_waits_a_moment(
     error, seconds = _interrupted_snapshot(site, "ALTER TABLE second ADD COLUMN extra int DEFAULT 5", monkeypatch)
     assert max(seconds) < BOUND_SECONDS
     assert "gave way to process" in error.message
-    assert "(postgres, migration), which waited for table second" in error.message
+    assert "(postgres, migration), which waited for table public.second" in error.message
     site.read_log().raise_error()
     site.take_snapshot()
     site.at_publisher("INSERT INTO second VALUES (301, 'new', 6)")
@@ -155,7 +155,7 @@ def test_a_validation_gives_way_at_either_end(end: str, site: Site, monkeypatch:
         assert max(beside.seconds()) < BOUND_SECONDS
     assert result.error is not None
     assert result.error.kind is ErrorKind.TRANSIENT
-    assert "which waited for table second" in result.error.message
+    assert "which waited for table public.second" in result.error.message
     again = site.validate()
     assert again.error is None, again.error
 

@@ -198,6 +198,8 @@ def test_a_filter_is_said_in_the_subscribers_sql(text: str, sql_name: str, expec
 def test_a_filter_that_would_mean_something_else_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a division gives another result there"):
         translated_filter("rating / 2 > 1", "mysql", "t")
+    with pytest.raises(ConfigurationError, match="an operator with a schema"):
+        translated_filter("kind OPERATOR(ext.=) 'x'", "mysql", "t")
     for constant in ("'t'", "NULL", "(NULL)"):
         with pytest.raises(ConfigurationError, match="a constant is a condition in PostgreSQL only"):
             translated_filter(constant, "mysql", "t")
