@@ -15,6 +15,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.databases import Databases, shared_databases
 from support.embedded_postgres import PostgresServer
+from support.hostile_schema import hostile_login
 from support.in_process import ReadCommands, deliver_stored, read_commands, read_log_into_store, replicate_stored
 from support.sessions import wait_for_sessions_to_end
 from support.site import Site
@@ -120,6 +121,17 @@ def test_a_row_that_is_changed_often_is_read_once(site: Site) -> None:
         site.at_publisher(f"UPDATE t SET n = n + 1 WHERE {_SPARSE}")
     rows, _ = _read_ahead(site, read_commands(site))
     assert rows == _CHANGED
+
+
+def test_keys_are_compared_by_postgresqls_operators_whatever_the_logins_path_holds(site: Site) -> None:
+    site.at_publisher("UPDATE named SET n = 1")
+    read = read_commands(site)
+    before = _counts(site, "named")
+    with hostile_login(site.databases.subscriber) as login:
+        with _prefetch(site, read, partial(connect, login, "test", autocommit=True)) as prefetch:
+            prefetch.read(read.commands)
+        wait_for_sessions_to_end(site.databases.subscriber)
+    assert _counts(site, "named")[0] - before[0] == _CHANGED
 
 
 def test_a_key_of_texts_is_found_but_for_what_an_array_would_escape(site: Site) -> None:

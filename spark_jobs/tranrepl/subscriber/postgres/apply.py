@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from threading import Event
 
@@ -12,7 +13,7 @@ from tranrepl.errors import ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.session import Session, own_path, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.batching.fold import fold
@@ -35,12 +36,13 @@ from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres.durability import make_durable
 from tranrepl.subscriber.postgres.prefetch import Prefetch
-from tranrepl.subscriber.postgres.procedures import delete_all_together
+from tranrepl.subscriber.postgres.procedures import delete_all
 from tranrepl.subscriber.postgres.savepoint import why_undone
 from tranrepl.subscriber.postgres.schema_change import SchemaChangeApply
 from tranrepl.subscriber.postgres.script import ScriptApply
 from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.targets import Targets
+from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
 from tranrepl.subscriber.postgres.watermark import Watermark
 from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.subscription import ALONE, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
@@ -92,6 +94,7 @@ class PostgresApplier:
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         self._at_work.clear()
+        self._serial.ran_code = False
         with translated_errors(self._where):
             self._watermark.lock(watermark, stream, finishing)
 
@@ -144,17 +147,18 @@ class PostgresApplier:
         self._altered.clear()
 
     def look_again(self) -> None:
-        known = self._rules.unedited, self._rules.operations
+        known = self._rules.unedited, self._rules.operations, self._rules.bulk.code
         with translated_errors(self._where):
             self._rules.renew({it.destination for it in self._articles.values()})
             self._session.commit()
-        if (self._rules.unedited, self._rules.operations) != known:
+        if (self._rules.unedited, self._rules.operations, self._rules.bulk.code) != known:
             # The dispatcher has the bodies of procedures that were as setup made them.
             self._serial.forget()
             self._targets.forget()
 
     def _run_script(self, step: ScriptStep) -> None:
         self._at_work.set()
+        self._serial.ran_code = True
         self._scripts.run(step)
         # It may have altered anything.
         self._serial.forget()
@@ -191,7 +195,8 @@ class PostgresApplier:
         commands, numbers = step.commands, step.commands["article_id"].to_pylist()
         if refer_to_one_another(numbers, self._rules.bulk.references):
             self._targets.find(numbers)
-            statement = delete_all_together([self._targets[it] for it in dict.fromkeys(numbers)])
+            self._serial.ran_code = True
+            statement = delete_on_own_path([delete_all(self._targets[it]) for it in dict.fromkeys(numbers)])
             if self._attempts.count(why_undone(self._session, self._where, lambda: self._session.execute(statement))):
                 return
             commands = children_first(commands, self._rules.bulk.parents_first)
@@ -207,7 +212,8 @@ class PostgresApplier:
         return [*self._schema.take_said(), *self._scripts.take_said()]
 
     def ready(self) -> None:
-        with translated_errors(self._where):
+        path = own_path(self._session) if self._serial.ran_code else nullcontext()
+        with translated_errors(self._where), path:
             self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def rollback(self) -> None:
@@ -219,7 +225,7 @@ class PostgresApplier:
     def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
         with translated_errors(self._where):
             self._watermark.record_stream(stream, record)
-            self._session.commit()
+            self._end_transaction()
         self._serial.committed()
         self._bulk.committed()
 
@@ -227,9 +233,14 @@ class PostgresApplier:
         with translated_errors(self._where):
             self._watermark.advance(xact_seqno)
             reach(Failpoint.WATERMARK_SET)
-            self._session.commit()
+            self._end_transaction()
         self._serial.committed()
         self._bulk.committed()
+
+    def _end_transaction(self) -> None:
+        if self._serial.ran_code:
+            leave_path(self._session)
+        self._session.commit()
 
     def flush(self) -> None:
         """Make the commits durable."""

@@ -10,7 +10,7 @@ from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import Operations
-from tranrepl.subscriber.postgres.bulk_rules import BulkRules, bulk_rules, unedited_procedures
+from tranrepl.subscriber.postgres.bulk_rules import BulkRules, bulk_rules, is_called, unedited_procedures
 
 
 class ApplyRules:
@@ -24,6 +24,14 @@ class ApplyRules:
         self.bulk: BulkRules = bulk_rules(session, articles, self.unedited)
         self.operations: Mapping[int, Operations] = self.bulk.operations
         """What may go in bulk; another object from the moment on that it is something else."""
+
+    def runs_code(self, article_id: int, operation: Operation) -> bool:
+        """Return whether a command that is applied serially runs code of users: a trigger, a rule, or a procedure that
+        is not as setup made it."""
+        acting = Operation.DELETE if operation is Operation.TRUNCATE else operation
+        if acting in self.bulk.code.get(article_id, ()):
+            return True
+        return is_called(self._articles[article_id], operation, self.unedited)
 
     def renew(self, destinations: Collection[TableName]) -> None:
         """Read again what concerns these tables, and the foreign keys among all."""

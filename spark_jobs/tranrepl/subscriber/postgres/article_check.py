@@ -20,6 +20,7 @@ from tranrepl.subscriber.postgres.narrower_columns import lost_values
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_calls import accepts_call
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
+from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -113,6 +114,8 @@ def article_warnings(session: Session, where: str, article: Article, source: Tab
             yield f"{at}: {warning(column, found.type_name, what)}"
         if found.not_null and not column.not_null:
             yield f"{at}: {null_warning(column)}"
+    with translated_errors(where):
+        yield from unguarded_code(session, where, article)
 
 
 def custom_problems(

@@ -20,7 +20,7 @@ from tranrepl.subscriber.batching.fold_text import KeyAction, KeyText, RowText, 
 from tranrepl.subscriber.batching.folded import Folded
 from tranrepl.subscriber.batching.key_order import KeyRange
 from tranrepl.subscriber.batching.steps import BulkStep, MismatchError
-from tranrepl.subscriber.postgres.procedures import MASK_TYPE, Target, bit_is_set, trusted
+from tranrepl.subscriber.postgres.procedures import MASK_TYPE, Target, bit_is_set, equality, trusted
 from tranrepl.subscriber.postgres.statement_pipeline import Statement, run_script
 from tranrepl.subscriber.postgres.targets import Targets
 
@@ -277,7 +277,9 @@ def _declared(names: Iterable[sql.Identifier], types: Sequence[str]) -> sql.Comp
 def _key_matches(target: Target) -> sql.Composed:
     key = zip(target.article.key_positions, _key_names(target), strict=True)
     return sql.SQL(" AND ").join(
-        sql.SQL("{}.{} = {}.{}").format(_DESTINATION, sql.Identifier(target.columns[at].name), _STAGED, name)
+        sql.SQL("{}.{} {} {}.{}").format(
+            _DESTINATION, sql.Identifier(target.columns[at].name), equality(target.columns[at]), _STAGED, name
+        )
         for at, name in key
     )
 

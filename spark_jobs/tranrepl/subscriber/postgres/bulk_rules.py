@@ -35,6 +35,9 @@ class BulkRules:
     """The operations of each article_id."""
     parents_first: Mapping[int, int] = field(default_factory=dict)
     """Rank of each article: one that a foreign key refers to comes before the one that refers."""
+    code: Mapping[int, Operations] = field(default_factory=dict)
+    """The operations of each article_id that run code of users: triggers and rules of the table, and of those to which
+    a cascade goes on."""
     references: frozenset[tuple[int, int]] = frozenset()
     """Articles (child, parent) with a foreign key between their tables."""
     tables: Mapping[int, int] = field(default_factory=dict)
@@ -65,13 +68,16 @@ def bulk_rules(
         )
         for number, table in tables.items()
     }
+    code = {number: frozenset(it for it in PREFIXES if table.runs_code(it)) for number, table in tables.items()}
     others = {number: it for number, it in known.operations.items() if number not in articles}
+    other_code = {number: it for number, it in known.code.items() if number not in articles}
     found = {number: it for number, it in known.tables.items() if number not in articles}
     found |= {number: table.object_id for number, table in tables.items()}
     references = session.execute(_REFERENCES, [[*found.values()], [*found.values()]]).fetchall()
     return BulkRules(
         others | {number: it for number, it in operations.items() if it},
         parents_first(found, references),
+        other_code | {number: it for number, it in code.items() if it},
         between_articles(found, references),
         found,
     )
@@ -93,15 +99,24 @@ class _Table:
         key = {article.columns[at].name for at in article.key_positions}
         if not self.plain or not any(set(columns) <= key for columns in self.unique_keys):
             return False
-        if self.trigger_events & _TRIGGER_EVENTS[operation] or _RULE_EVENTS[operation] in self.rule_events:
+        if self.runs_code(operation):
             return False
         match operation:
             case Operation.INSERT:
                 return published.issuperset(self.filled)
             case Operation.UPDATE:
-                return not self.cascades and published.isdisjoint(self.fixed) and fits_a_row_table(article)
+                return published.isdisjoint(self.fixed) and fits_a_row_table(article)
             case _:
-                return not self.cascades
+                return True
+
+    def runs_code(self, operation: Operation) -> bool:
+        """Return whether a trigger or a rule may fire, of this table or of one to which a cascade goes on."""
+        # What is GENERATED ALWAYS AS IDENTITY is updated by deleting and inserting the row.
+        replaces = operation is Operation.UPDATE and self.fixed
+        fire = [it for it in PREFIXES if replaces or it is operation]
+        if any(self.trigger_events & _TRIGGER_EVENTS[it] or _RULE_EVENTS[it] in self.rule_events for it in fire):
+            return True
+        return self.cascades and operation is not Operation.INSERT
 
 
 def unedited_procedures(
@@ -123,6 +138,14 @@ def unedited_procedures(
         found.setdefault(name, []).append((text, body))
     unedited = [name for name, texts in found.items() if len(texts) == 1 and ends_with_body(*texts[0])]
     return frozenset(it for name in unedited for it in generated[name])
+
+
+def is_called(article: RegisteredArticle, operation: Operation, unedited: Collection[tuple[int, Operation]]) -> bool:
+    """Return whether a command that is applied serially is a CALL. A procedure as setup made it is not called: its
+    statements stand in the dispatcher itself, which saves the call."""
+    if operation not in PREFIXES or article.propagation(operation).method is not Method.PROCEDURE:
+        return False
+    return (article.article_id, operation) not in unedited
 
 
 _TABLES = r"""

@@ -57,7 +57,7 @@ def open_comparison(
     connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle]
 ) -> Iterator[PostgresComparison]:
     """Look at the tables, and hold a snapshot of them as they are now."""
-    with connect(connection, _APPLICATION, autocommit=True, keep_path=True) as session:
+    with connect(connection, _APPLICATION, autocommit=True) as session:
         where = f"Subscriber {key.subscription}"
         targets: dict[int, Target] = {}
         problems: list[tuple[RegisteredArticle, ConfigurationError]] = []
@@ -90,7 +90,7 @@ def _exported(connection: Connection, tables: Sequence[TableName], where: str) -
 
     Raises TransientError, at the end too, where that gave way to a statement that waited for one of them.
     """
-    with connect(connection, _APPLICATION, autocommit=True, keep_path=True) as session, translated_errors(where):
+    with connect(connection, _APPLICATION, autocommit=True) as session, translated_errors(where):
 
         def lock_all() -> None:
             for table in tables:

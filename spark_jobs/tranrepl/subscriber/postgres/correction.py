@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image
 from tranrepl.model.commands import Operation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.comparison import Correction
-from tranrepl.subscriber.postgres.procedures import Target, block, settable
+from tranrepl.subscriber.postgres.procedures import Target, block, equality, settable
 
 
 def correcting_statement(correction: Correction, target: Target) -> str:
@@ -28,10 +27,12 @@ def correcting_statement(correction: Correction, target: Target) -> str:
             made = block(target, Operation.UPDATE, lambda argument: _value(correction, argument))
         case Operation.UPDATE:
             values = [(article.columns[at].name, (correction.after or [])[at]) for at in correction.changed or ()]
-            assigned = sql.SQL(", ").join(_equals(name, value) for name, value in values)
-            made = sql.SQL("UPDATE {} SET {} WHERE {}").format(table, assigned, _key(article, correction))
+            assigned = sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value)) for name, value in values
+            )
+            made = sql.SQL("UPDATE {} SET {} WHERE {}").format(table, assigned, _key(target, correction))
         case _:
-            made = sql.SQL("DELETE FROM {} WHERE {}").format(table, _key(article, correction))
+            made = sql.SQL("DELETE FROM {} WHERE {}").format(table, _key(target, correction))
     return made.as_string(None)
 
 
@@ -42,10 +43,9 @@ def _value(correction: Correction, argument: Argument) -> sql.Literal:
     return sql.Literal((image or [])[argument.position])
 
 
-def _key(article: RegisteredArticle, correction: Correction) -> sql.Composed:
-    before = correction.before or []
-    return sql.SQL(" AND ").join(_equals(article.columns[at].name, before[at]) for at in article.key_positions)
-
-
-def _equals(name: str, value: str | None) -> sql.Composed:
-    return sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value))
+def _key(target: Target, correction: Correction) -> sql.Composed:
+    before, columns = correction.before or [], target.columns
+    return sql.SQL(" AND ").join(
+        sql.SQL("{} {} {}").format(sql.Identifier(columns[at].name), equality(columns[at]), sql.Literal(before[at]))
+        for at in target.article.key_positions
+    )

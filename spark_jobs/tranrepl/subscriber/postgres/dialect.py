@@ -45,7 +45,7 @@ class PostgresDialect:
     def subscriber(
         self, connection: Connection, key: SubscriptionKey, application_name: str
     ) -> Iterator[PostgresSubscriber]:
-        with connect(connection, application_name, autocommit=True, keep_path=True) as session:
+        with connect(connection, application_name, autocommit=True) as session:
             yield PostgresSubscriber(session, key)
 
     @contextmanager
@@ -58,7 +58,7 @@ class PostgresDialect:
     ) -> Iterator[PostgresApplier]:
         with (
             translated_errors(f"Subscriber {key.subscription}"),
-            connect(connection, f"tranrepl {key.subscription}", keep_path=True) as session,
+            connect(connection, f"tranrepl {key.subscription}") as session,
         ):
             # Nothing is lost by it: the watermark is lost with the commands. The last commit waits for the disk.
             session.execute("SET synchronous_commit = off")
@@ -66,8 +66,8 @@ class PostgresDialect:
             session.execute("SET jit = off")
             configure_session(session, f"Subscriber {key.subscription}", options)
             name = f"tranrepl {key.subscription} prefetch"
-            prefetch = Prefetch(partial(connect, connection, name, autocommit=True, keep_path=True), key, articles)
-            other = partial(connect, connection, f"tranrepl {key.subscription} labels", autocommit=True, keep_path=True)
+            prefetch = Prefetch(partial(connect, connection, name, autocommit=True), key, articles)
+            other = partial(connect, connection, f"tranrepl {key.subscription} labels", autocommit=True)
             applier = PostgresApplier(session, key, articles, prefetch, other, options)
             session.commit()
             with closing(prefetch):
@@ -77,14 +77,14 @@ class PostgresDialect:
     def snapshot(
         self, connection: Connection, key: SubscriptionKey, application_name: str
     ) -> Iterator[PostgresSnapshot]:
-        with connect(connection, application_name, autocommit=True, keep_path=True) as session:
+        with connect(connection, application_name, autocommit=True) as session:
             yield PostgresSnapshot(session, key, PostgresSubscriber(session, key))
 
     @contextmanager
     def loader(
         self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
     ) -> Iterator[PostgresLoader]:
-        with connect(connection, f"tranrepl {key.subscription}", autocommit=True, keep_path=True) as session:
+        with connect(connection, f"tranrepl {key.subscription}", autocommit=True) as session:
             # The commit that sets the watermark waits for the disk, and for all that was written before it.
             session.execute("SET synchronous_commit = off")
             configure_session(session, f"Subscriber {key.subscription}", options)
@@ -94,7 +94,7 @@ class PostgresDialect:
     def teardown(
         self, connection: Connection, key: SubscriptionKey, application_name: str
     ) -> Iterator[PostgresTeardown]:
-        with connect(connection, application_name, autocommit=True, keep_path=True) as session:
+        with connect(connection, application_name, autocommit=True) as session:
             yield PostgresTeardown(session, key)
 
     def planned_statements(self, change: SchemaChange, old: RegisteredArticle, new: RegisteredArticle) -> list[str]:

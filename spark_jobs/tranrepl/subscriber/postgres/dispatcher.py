@@ -8,11 +8,22 @@ from collections.abc import Collection, Mapping, Sequence
 from psycopg import sql
 
 from tranrepl.model.call_syntax import BITMAP, Argument, arguments
-from tranrepl.model.commands import Method, Operation, decode_changed
+from tranrepl.model.commands import Operation, decode_changed
 from tranrepl.subscriber.batching.staging import Kind, StagingLayout
-from tranrepl.subscriber.postgres.procedures import Target, called_by, settable, statements, trusted, update_of
+from tranrepl.subscriber.postgres.apply_rules import ApplyRules
+from tranrepl.subscriber.postgres.bulk_rules import is_called
+from tranrepl.subscriber.postgres.procedures import (
+    Reference,
+    Target,
+    called_by,
+    delete_all,
+    settable,
+    statements,
+    trusted,
+    update_of,
+)
 from tranrepl.subscriber.postgres.targets import Targets
-from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.postgres.users_code import deletion_on_own_path, on_own_path
 
 STAGE = sql.Identifier("pg_temp", "tranrepl_commands")
 APPLY = sql.Identifier("pg_temp", "tranrepl_apply")
@@ -47,21 +58,22 @@ def stage_table(layout: StagingLayout) -> sql.Composed:
 def apply_function(
     layout: StagingLayout,
     targets: Targets,
-    unedited: Collection[tuple[int, Operation]],
+    rules: ApplyRules,
     skipped_states: Collection[str],
     masks: Masks,
 ) -> sql.Composed:
     """Return the statement that makes the dispatcher of a layout's kinds."""
-    called = {kind for kind in layout.kinds if _is_called(kind, targets[kind.article_id], unedited)}
+    called = {it for it in layout.kinds if is_called(targets[it.article_id].article, it.operation, rules.unedited)}
+    code = {it for it in layout.kinds if rules.runs_code(it.article_id, it.operation)}
     branches = [
-        _branch(layout, kind, targets[kind.article_id], masks.get(kind, ()), called=kind in called)
+        _branch(layout, kind, targets[kind.article_id], masks.get(kind, ()), called=kind in called, code=kind in code)
         for kind in layout.kinds
     ]
     # An array that is a variable is taken apart once, and not for each element.
     variable, unpack = ("\n  tranrepl_packed text[];", "    tranrepl_packed := tranrepl_command.tranrepl_packed;\n")
     dispatch = _cases(branches, 0)
     body = sql.SQL(
-        "\n#variable_conflict use_variable\nDECLARE tranrepl_command record;{}\nBEGIN\n"
+        "\n#variable_conflict use_variable\nDECLARE tranrepl_command record;\n  tranrepl_path text;{}\nBEGIN\n"
         "  FOR tranrepl_command IN SELECT * FROM {} ORDER BY seq LOOP\n{}{}  END LOOP;\n"
         # The notice names the command; the error itself goes on untouched.
         "EXCEPTION WHEN OTHERS THEN\n  RAISE NOTICE '{}%', tranrepl_command.seq;\n  RAISE;\nEND\n"
@@ -106,16 +118,8 @@ def _skipping(dispatch: sql.Composable, states: Collection[str]) -> sql.Composab
     ).format(dispatch, conditions, sql.Literal(SKIPPED_NOTICE))
 
 
-def _is_called(kind: Kind, target: Target, unedited: Collection[tuple[int, Operation]]) -> bool:
-    """Return whether a command is a CALL. A procedure as setup made it is not called: its statements stand in the
-    dispatcher itself, which saves the call."""
-    if kind.operation not in PREFIXES or target.article.propagation(kind.operation).method is not Method.PROCEDURE:
-        return False
-    return (kind.article_id, kind.operation) not in unedited
-
-
 def _branch(
-    layout: StagingLayout, kind: Kind, target: Target, masks: Sequence[bytes], *, called: bool
+    layout: StagingLayout, kind: Kind, target: Target, masks: Sequence[bytes], *, called: bool, code: bool
 ) -> sql.Composable:
     places = layout.places[kind]
 
@@ -124,9 +128,10 @@ def _branch(
             return _unpacked(places[argument], layout.slots[places[argument]].type_name)
         return sql.SQL("tranrepl_command.{}").format(sql.Identifier(layout.slots[places[argument]].name))
 
-    if called:
-        passed = sql.SQL(", ").join(map(value, arguments(target.article, kind.operation)))
-        return sql.SQL("      CALL {}({});\n").format(called_by(target.article, kind.operation), passed)
+    if kind.operation is Operation.TRUNCATE:
+        return deletion_on_own_path(delete_all(target)) if code else statements(target, kind.operation, value)
+    if called or code:
+        return _on_own_path(target, kind.operation, value, called=called)
     # To set a column to itself, where the mask does not name it, costs as much as to find the row.
     free, columns = set(settable(target)), len(target.columns)
     changed = {mask: [at - 1 for at in decode_changed(mask, columns)] for mask in masks}
@@ -138,6 +143,20 @@ def _branch(
         if free.issuperset(positions)
     )
     return own + statements(target, kind.operation, value)
+
+
+def _on_own_path(target: Target, operation: Operation, value: Reference, *, called: bool) -> sql.Composed:
+    """Return what applies a command on the role's own path. Its values are variables, evaluated before on ours."""
+    names = {it: sql.Identifier(f"tranrepl_{place}") for place, it in enumerate(arguments(target.article, operation))}
+    declared = [
+        sql.SQL("{} {} := {};").format(name, trusted(target.type_name(it)), value(it)) for it, name in names.items()
+    ]
+    if called:
+        passed = sql.SQL(", ").join(names.values())
+        made = sql.SQL("      CALL {}({});\n").format(called_by(target.article, operation), passed)
+    else:
+        made = sql.Composed([statements(target, operation, names.__getitem__)])
+    return sql.SQL("     DECLARE {}\n     BEGIN\n{}     END;\n").format(sql.SQL(" ").join(declared), on_own_path(made))
 
 
 def _unpacked(place: int, type_name: str) -> sql.Composed:

@@ -8,8 +8,9 @@ from psycopg import sql
 
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_tables, qualified
-from tranrepl.postgres.session import Session
+from tranrepl.postgres.session import Session, own_path
 from tranrepl.subscriber.postgres.procedures import trusted
+from tranrepl.subscriber.postgres.users_code import delete_on_own_path
 from tranrepl.subscriber.row_filter_translation import columns_read
 from tranrepl.subscriber.snapshot import OwnedRows, SnapshotArticle, load_order, referring
 
@@ -38,14 +39,15 @@ class EmptiedTables:
 
     def truncate(self, articles: Iterable[SnapshotArticle]) -> None:
         tables = sql.SQL(", ").join(qualified(it.article.destination) for it in articles)
-        self._session.execute(sql.SQL("TRUNCATE {}").format(tables))
+        with own_path(self._session):
+            self._session.execute(sql.SQL("TRUNCATE {}").format(tables))
 
     def delete(self, rows: Collection[OwnedRows]) -> None:
         """Delete the rows, children first. Raises ConfigurationError where foreign keys make a circle."""
         by_name = {it.name: it for it in rows}
         order = load_order(self.parents(it.article for it in rows))
         for name in [name for level in reversed(order.levels) for name in level]:
-            self._session.execute(_deletion(by_name[name]))
+            self._session.execute(delete_on_own_path([_deletion(by_name[name])]))
 
     def delete_chosen(self, found: Sequence[OwnedRows], chosen: Collection[str], *, keys_act: bool) -> list[OwnedRows]:
         """Delete those of the rows that are of the chosen articles, and where foreign keys act, of those that refer to
@@ -54,10 +56,7 @@ class EmptiedTables:
             chosen = referring(self.parents(it.article for it in found), chosen)
         deleted = [it for it in found if it.name in chosen]
         if deleted:
-            first, *others = map(_deletion, deleted)
-            named = [sql.SQL("{} AS ({})").format(sql.Identifier(f"t{at}"), it) for at, it in enumerate(others)]
-            together = sql.SQL("WITH {} {}").format(sql.SQL(", ").join(named), first) if named else first
-            self._session.execute(together)
+            self._session.execute(delete_on_own_path([*map(_deletion, deleted)]))
         return deleted
 
     def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from psycopg import errors, sql
 
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.session import Session
+from tranrepl.postgres.session import Session, own_path
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows, key_change
 
@@ -29,8 +29,9 @@ def replaced_key(table: sql.Composable, constraint: str | None, columns: Sequenc
 
 def delete_rows(session: Session, table: sql.Composable) -> None:
     """Delete all rows of a table that is altered in the same transaction."""
-    session.execute(sql.SQL("DELETE FROM {}").format(table))
-    session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    with own_path(session):
+        session.execute(sql.SQL("DELETE FROM {}").format(table))
+        session.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 
 def change_key(session: Session, where: str, step: SchemaStep, unfit: UnfitRows) -> Iterator[str]:

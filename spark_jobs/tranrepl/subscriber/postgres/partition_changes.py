@@ -22,6 +22,7 @@ from tranrepl.subscriber.postgres.partition_refusal import make_partition
 from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import MissingPartition, create_partition, partition_destination
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
+from tranrepl.subscriber.postgres.users_code import delete_on_own_path
 
 _BELOW = """
 SELECT n.nspname, c.relname
@@ -87,12 +88,12 @@ class PartitionsApply:
     def _remove(self, change: PartitionChange, *, rows_known: bool) -> Iterator[str]:
         found = self._find(change.path) if self._divided and change.path else None
         if found is not None and change.action is PartitionAction.EMPTY:
-            yield self._execute(sql.SQL("DELETE FROM {}").format(qualified(found)))
+            yield self._delete(sql.SQL("DELETE FROM {}").format(qualified(found)))
         elif found is not None:
             yield from self._drop(change, found)
         elif rows_known and change.rows is not None:
             table = qualified(self._article.destination)
-            yield self._execute(delete_rows(table, change.rows, self._article))
+            yield self._delete(delete_rows(table, change.rows, self._article))
 
     def _drop(self, change: PartitionChange, found: TableName) -> Iterator[str]:
         """Take a partition out of the table, and drop it where nothing depends on it."""
@@ -127,6 +128,10 @@ class PartitionsApply:
 
     def _is_divided(self, table: TableName, place: PartitionPlace) -> bool:
         return self._session.execute(_DIVIDED, [table.schema, table.table, place.key]).fetchone() == (True,)
+
+    def _delete(self, statement: sql.Composed) -> str:
+        self._session.execute(delete_on_own_path([statement]))
+        return f"{self._where}: {statement.as_string(None)}"
 
     def _execute(self, statement: sql.Composed) -> str:
         self._session.execute(statement)

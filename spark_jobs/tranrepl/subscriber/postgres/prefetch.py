@@ -27,7 +27,7 @@ from tranrepl.model.row_images import cells
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.key_order import Columns, dense_range, key_order
-from tranrepl.subscriber.postgres.procedures import Target, trusted
+from tranrepl.subscriber.postgres.procedures import Target, equality, trusted
 from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -172,14 +172,17 @@ def _read_rows(target: Target) -> sql.Composed:
     arrays = [sql.SQL("%s::{}[]").format(trusted(column.base_type_name)) for column in columns]
     places = [sql.SQL("destination.{}").format(sql.Identifier(column.name)) for column in columns]
     if len(columns) == 1:
-        return sql.SQL("SELECT count(*) FROM {} AS destination WHERE {} = ANY ({})").format(
-            qualified(target.article.destination), places[0], arrays[0]
+        return sql.SQL("SELECT count(*) FROM {} AS destination WHERE {} {} ANY ({})").format(
+            qualified(target.article.destination), places[0], equality(columns[0]), arrays[0]
         )
-    names = [sql.Identifier(f"k{at}") for at in range(len(columns))]
-    return sql.SQL("SELECT count(*) FROM unnest({}) AS keys ({}) JOIN {} AS destination ON ({}) = ({})").format(
+    names = [sql.SQL("keys.{}").format(sql.Identifier(f"k{at}")) for at in range(len(columns))]
+    matches = [
+        sql.SQL("{} {} {}").format(place, equality(column), name)
+        for place, column, name in zip(places, columns, names, strict=True)
+    ]
+    return sql.SQL("SELECT count(*) FROM unnest({}) AS keys ({}) JOIN {} AS destination ON {}").format(
         sql.SQL(", ").join(arrays),
-        sql.SQL(", ").join(names),
+        sql.SQL(", ").join(sql.Identifier(f"k{at}") for at in range(len(columns))),
         qualified(target.article.destination),
-        sql.SQL(", ").join(places),
-        sql.SQL(", ").join(sql.SQL("keys.{}").format(name) for name in names),
+        sql.SQL(" AND ").join(matches),
     )

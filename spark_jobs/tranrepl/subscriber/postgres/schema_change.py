@@ -17,7 +17,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
-from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.altered_table import PostgresTable
@@ -142,7 +142,7 @@ class SchemaChangeApply:
     def _settle_constraints(self, step: SchemaStep) -> None:
         """Let deferred constraints be checked now: a table with checks pending cannot be altered."""
         try:
-            with translated_errors(self._where):
+            with translated_errors(self._where), own_path(self._session):
                 self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except DataError as error:
             raise ConfigurationError(

@@ -7,7 +7,7 @@ import psycopg
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.postgres.script_check import refusal
-from tranrepl.postgres.session import Session, translate
+from tranrepl.postgres.session import Session, own_path, translate
 from tranrepl.subscriber.batching.steps import ScriptStep
 from tranrepl.subscriber.scripts import MEND_REMEDY, REWRITE_REMEDY
 
@@ -31,8 +31,9 @@ class ScriptApply:
             error.add(place.model_copy(update={"remedy": REWRITE_REMEDY.format(step.xact_seqno.hex())}))
             raise error
         try:
-            # Without parameters: the text goes by the simple protocol, with as many statements as it has.
-            self._session.execute(step.script.sql.encode())
+            with own_path(self._session):
+                # Without parameters: the text goes by the simple protocol, with as many statements as it has.
+                self._session.execute(step.script.sql.encode())
         except psycopg.Error as error:
             problem = _problem(f"{self._where}: script {step.script.name}", error)
             problem.add(place)

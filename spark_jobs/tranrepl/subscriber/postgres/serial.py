@@ -70,6 +70,8 @@ class SerialApply:
         self._masks: Masks = {}
         self._failed_command: int | None = None
         self._staged = False
+        self.ran_code = False
+        """Code of users ran since this was set, and may run at the transaction's end: deferred triggers."""
         self._notes: list[tuple[int, ErrorReport]] = []
         self._skipped: list[ErrorReport] = []
         self._notices: list[str] | None = None
@@ -96,9 +98,7 @@ class SerialApply:
             if self._layout is not layout:
                 self._session.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(STAGE))
                 self._session.execute(stage_table(self._layout))
-            self._session.execute(
-                apply_function(self._layout, self._targets, self._rules.unedited, self._skipped_states, masks)
-            )
+            self._session.execute(apply_function(self._layout, self._targets, self._rules, self._skipped_states, masks))
 
     def _masks_with(self, census: Census) -> Masks:
         """Return the masks that have a statement of their own, and those that are to get one. Not where a trigger may
@@ -124,7 +124,9 @@ class SerialApply:
         if len(commands) == 0:
             return
         made = step.text if isinstance(step, SerialStep) else None
-        self.prepare(made.census if made is not None else census_of(commands))
+        census = made.census if made is not None else census_of(commands)
+        self.prepare(census)
+        self.ran_code |= any(self._rules.runs_code(it.article_id, it.operation) for it in census.kinds)
         known = len(self._skipped)
         if self._skipped_states:
             commands = self._stage_without_skipped(commands)

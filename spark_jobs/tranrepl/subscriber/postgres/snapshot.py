@@ -18,6 +18,7 @@ from tranrepl.subscriber.postgres.emptied_tables import EmptiedTables
 from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
+from tranrepl.subscriber.postgres.users_code import leave_path
 from tranrepl.subscriber.snapshot import (
     DeletedRows,
     LoadedRange,
@@ -335,6 +336,8 @@ class PostgresLoader:
         name = str(article.source)
         with translated_errors(f"{self._where}, table {article.destination}"), self._session.transaction():
             self._require_announced(name)
+            # What follows names no operator.
+            leave_path(self._session)
             loaded = self._copy(article, number, chunks)
             reach(Failpoint.RANGE_LOADED)
             self._session.execute(
