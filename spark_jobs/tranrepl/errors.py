@@ -29,6 +29,9 @@ INCONSISTENT_DISTRIBUTION_DATABASE = "18846"
 """SQL Server's number for a distribution database that does not fit the Publisher's log."""
 
 
+ARTICLE_DOES_NOT_EXIST = "20027"
+"""SQL Server's number for an article that is not there: the file names a table that is not replicated any more."""
+
 SNAPSHOT_NOT_AVAILABLE = "21075"
 """SQL Server's number for a subscription, or an article of it, that waits for its initial snapshot."""
 
@@ -160,6 +163,11 @@ class ConfigurationError(ReplicationError):
 class MustBeReinitializedError(ConfigurationError):
     """What is registered of the Publisher's log and the log itself do not fit together any more: the
     publication must be reinitialized."""
+
+
+class NotReplicatedError(ConfigurationError):
+    """The log was read to its end, and a table that the file names is not replicated any more; setup replicates it
+    again."""
 
 
 class CustomProcedureError(ConfigurationError):

@@ -26,8 +26,10 @@ from tranrepl.errors import (
     JobRightError,
     MissingRightError,
     MustBeReinitializedError,
+    NotReplicatedError,
     ReplicationError,
 )
+from tranrepl.log_reader.changed_tables import not_replicated
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
@@ -75,7 +77,7 @@ class Checked:
     @property
     def blocking(self) -> list[ReplicationError]:
         """Problems that setup cannot work with."""
-        return [it for it in self.problems if not isinstance(it, _NOT_OF_SETUP)]
+        return [it for it in self.problems if not isinstance(it, (*_NOT_OF_SETUP, NotReplicatedError))]
 
     @property
     def in_scripts(self) -> list[ReplicationError]:
@@ -103,12 +105,12 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
     checked = Checked(purpose=purpose)
     with topology.distributor() as database, ExitStack() as opened:
         registered = registered_articles(topology, database)
-        checked.collect(partial(_outdated_names, checked, topology.publication, registered))
+        checked.warnings.extend(edits(topology.publication, registered))
         topology = following(topology, registered)
         publication = topology.publication
         publisher = cache(lambda: opened.enter_context(topology.publisher(_APPLICATION)))
-        checked.collect(_java)
-        checked.collect(_spark_submit)
+        checked.collect(partial(_installed, require_java))
+        checked.collect(partial(_installed, require_fitting_spark))
         checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
         checked.collect(lambda: store_problems(publication.distributor.store))
         checked.warnings.extend(not_propagated(publication))
@@ -118,14 +120,6 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         for subscription in publication.subscriptions:
             checked.collect(partial(_subscriber, checked, topology, database, publisher, subscription.name))
     return checked
-
-
-def _outdated_names(
-    checked: Checked, publication: Publication, registered: Sequence[RegisteredArticle]
-) -> Iterator[ReplicationError]:
-    """Warn of names in the file that a schema change has overtaken."""
-    checked.warnings.extend(edits(publication, registered))
-    yield from ()
 
 
 def check_publisher(topology: Topology) -> Checked:
@@ -144,13 +138,8 @@ def check_publisher(topology: Topology) -> Checked:
     return checked
 
 
-def _java() -> Iterator[ReplicationError]:
-    require_java()
-    yield from ()
-
-
-def _spark_submit() -> Iterator[ReplicationError]:
-    require_fitting_spark()
+def _installed(require: Callable[[], object]) -> Iterator[ReplicationError]:
+    require()
     yield from ()
 
 
@@ -197,23 +186,28 @@ def _tables(
     if not any(isinstance(it, MustBeReinitializedError) for it in refused):
         yield from _continuity(checked, publication, database, publisher)
     tables = publisher.describe([article.source for article in publication.articles])
+    ended: dict[str | None, NotReplicatedError] = {}
     if checked.purpose is CheckPurpose.SETUP:
         with suppress(ReplicationError):
             record = _registered(publication, database)
             if record is not None:
                 checked.unread = unread_alterations(publication, publisher, database, record, tables, registered)
+                found = not_replicated(publisher, database, record, publication, registered)
+                ended = {it.report.article: it for it in found}
     for article in publication.articles:
         table, unread = tables.get(article.source), checked.unread.get(article.source)
         if unread is not None and unread.is_renamed:
             yield unread.refusal
             continue
         if table is None:
+            ended.pop(str(article.source), None)
             yield missing_table(publication, publisher, article, registered)
             continue
         problems = list(publisher.article_problems(article, table))
         yield from [unread.refusal] if problems and unread is not None and unread.gone else problems
         if not problems:
             checked.tables.append((article, table))
+    yield from ended.values()
 
 
 def _read_by_snapshots(publication: Publication) -> list[TableName]:
@@ -390,7 +384,13 @@ def _waiting(
         and (article.source in missing or _changed(publication, article, table, known[article.source]))
         and waits_for_snapshot(publication, article.source, subscription)
     }
-    return frozenset(it for it in everything if it not in known or str(it) in waiting or it in unknown)
+    stopped = {
+        it
+        for it in database.articles.ended(publication, record)
+        if not waits_for_snapshot(publication, it, subscription)
+    }
+    new = everything - known.keys() - stopped
+    return frozenset(it for it in everything if it in new or str(it) in waiting or it in unknown)
 
 
 def _changed(publication: Publication, article: Article, table: TableDescription, known: RegisteredArticle) -> bool:

@@ -36,6 +36,7 @@ from tranrepl.topology import Topology
 
 Tables = Sequence[tuple[Article, TableDescription]]
 _APPLICATION = "tranrepl setup"
+_ENDED = UnknownRows("its table was dropped, or taken out of the publication, and is published again")
 
 
 def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = False) -> None:
@@ -70,6 +71,8 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             dropped = _dropped(topology, database, record)
             refuse_old_commands(topology, database, record, articles)
             unknown = _unknown(publication, known, articles)
+            again = _published_again(publication, publisher, database, record, known.values())
+            unknown = {it.source: _ENDED for it in articles if it.source in again} | unknown
             redefined = changed_definitions(known, articles)
             waiting = without_rows(database, record, known)
             redefined = with_alterations(publication, redefined, unknown, waiting, publisher.schema_changes)
@@ -77,6 +80,8 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             changed.refuse_renamed_columns(_loaded_anew(publication, unknown))
             for subscription in publication.subscriptions:
                 _set_up_subscriber(topology, database, record, subscription, tables, changed.without(articles), say)
+            # Before they are published again: whoever dies in between does not lose what was missed.
+            _reinitialize_or_stop(database, record, publication, unknown, again, say)
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
             database.articles.set_up(record, _staying(known.values(), articles))
@@ -90,10 +95,8 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             begins_after = publisher.end_of_log()
         record = database.publications.get(publication.publication)
         for subscription in publication.subscriptions:
-            _let_wait(database, record, subscription, articles, known, changed.sources, say)
-        for source, why in unknown.items():
-            for done in reinitialize_or_stop(database, record, publication, source, why):
-                say(done)
+            _let_wait(database, record, subscription, articles, known.keys() | again, changed.sources, say)
+        _reinitialize_or_stop(database, record, publication, unknown, unknown.keys() - again, say)
         articles = [_beginning(it, unknown, begins_after) for it in articles]
         _say_ended(known.keys() - {it.source for it in articles}, say)
         stored = changed.store(articles)
@@ -144,6 +147,38 @@ def _unknown(
     """Return why it is open which rows the Subscribers have of the articles, for those of which it is."""
     found = {it.source: unknown_rows(publication, known.get(it.source), it) for it in articles}
     return {source: why for source, why in found.items() if why is not None}
+
+
+def _published_again(
+    publication: Publication,
+    publisher: Publisher,
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    known: Iterable[RegisteredArticle],
+) -> frozenset[TableName]:
+    """Return the articles whose tables were not published, or not all of their changes, since they were set up; forget
+    the snapshots of those that have ended."""
+    if record.registered_to is None:
+        return frozenset()
+    ended = database.articles.ended(publication, record)
+    for subscription in database.subscriptions.living(record) if ended else ():
+        delivered = database.history.last_known_watermark(record, subscription)
+        if delivered is not None:
+            database.snapshots.forget_articles(subscription, [str(it) for it in ended], delivered)
+    return frozenset([*ended, *(it.source for it in publisher.unpublished(list(known)))])
+
+
+def _reinitialize_or_stop(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    publication: Publication,
+    unknown: Mapping[TableName, UnknownRows],
+    sources: Iterable[TableName],
+    say: Say,
+) -> None:
+    for source in sorted(unknown.keys() & set(sources)):
+        for done in reinitialize_or_stop(database, record, publication, source, unknown[source]):
+            say(done)
 
 
 def _loaded_anew(publication: Publication, unknown: Iterable[TableName]) -> Mapping[str, frozenset[TableName]]:

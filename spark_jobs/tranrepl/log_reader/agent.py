@@ -11,7 +11,7 @@ from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten
+from tranrepl.log_reader.changed_tables import differing, refuse_unpublished, reinitialize_rewritten
 from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.tracer_tokens import post_due_token
@@ -51,12 +51,16 @@ def idle_result(
             for notice in unposted:
                 log.warning("%s", notice)
             return None
+        warnings: list[str] = []
         try:
-            warnings = reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
+            warnings += reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
+            refuse_unpublished(opened, request.publication, articles)
         except ConfigurationError as error:
             # Setup, which it asks for, looks whether the log reader has failed.
             failed = JobResult(seconds=time.perf_counter() - clock, error=error.report)
-            opened.database.history.record_log_reader(opened.record, failed)
+            opened.database.history.record_log_reader(opened.record, failed.warning_of_schema_changes(warnings))
+            for notice in warnings:
+                log.warning("%s", notice)
             raise
         seqno = opened.record.registered_xact_seqno
         result = JobResult(

@@ -1,15 +1,18 @@
-"""Published tables whose rows the log does not describe: rewritten tables, and changes without their old rows."""
+"""Published tables whose rows the log does not describe: rewritten tables, changes without their old rows, and tables
+that are not published any more."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from tranrepl.distributor.database import UnknownRows
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, unseen_change
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError, NotReplicatedError
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
+from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Partitions, Publication
 
 
@@ -83,3 +86,65 @@ def reinitialize_without_old_rows(
     done = reinitialize_or_stop(opened.database, opened.record, publication, article.source, UnknownRows(reason))
     opened.database.articles.renew([article.model_copy(update={"begins_after": opened.publisher.end_of_log()})])
     return done
+
+
+def refuse_unpublished(opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle]) -> None:
+    """Raise NotReplicatedError for the first table that the file names and that is not replicated, once the log was
+    read to its end."""
+    for problem in not_replicated(opened.publisher, opened.database, opened.record, publication, articles):
+        raise problem
+
+
+def not_replicated(
+    publisher: Publisher,
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    publication: Publication,
+    articles: Sequence[RegisteredArticle],
+) -> Iterator[NotReplicatedError]:
+    """Yield an error for each table that the file names and that is not replicated: it was dropped, taken out of the
+    Publisher's publication, or renamed, and another one has its name by now."""
+    ended = database.articles.ended(publication, record)
+    by_source = {it.source: it for it in articles}
+    renamed = {it.file_names.source: it for it in articles if it.file_names is not None}
+    outdated = [it for it in renamed if it not in by_source]
+    there = publisher.describe([*ended, *outdated]) if ended or outdated else {}
+    for source in ended:
+        yield _ended(source, by_source.get(source), is_there=source in there)
+    for source in outdated:
+        if source in there and "view" not in there[source].kind:
+            yield _replaced(source, renamed[source])
+
+
+def _ended(source: TableName, successor: RegisteredArticle | None, *, is_there: bool) -> NotReplicatedError:
+    """Return the error of an article that has ended. `successor`: another one, whose table has the name now."""
+    if successor is not None and successor.file_names is not None:
+        said = f"its table was dropped, and that of article {successor.file_names.source} has its name now"
+        remedy = (
+            f"take the article out of the file, and write `source: {source}` and `destination: "
+            f"{successor.destination}` for {successor.file_names.source}; then `tranrepl setup FILE`"
+        )
+    elif is_there:
+        said = "its table was dropped and made again, or taken out of the publication: its rows are not replicated"
+        remedy = "`tranrepl setup FILE` replicates it again; `on_unknown_rows` says what becomes of the rows"
+    else:
+        said = "its table was dropped: nothing is replicated"
+        remedy = "take the article out of the file, or make the table again; then `tranrepl setup FILE`"
+    return NotReplicatedError(
+        f"article {source}: {said}. The other articles continue",
+        number=ARTICLE_DOES_NOT_EXIST,
+        remedy=remedy,
+        article=str(source),
+    )
+
+
+def _replaced(source: TableName, renamed: RegisteredArticle) -> NotReplicatedError:
+    names = f"`source: {renamed.source}` and `destination: {renamed.destination}`"
+    return NotReplicatedError(
+        f"article {source}: its table was renamed to {renamed.source}, which is replicated, and another table has its "
+        "name now, whose rows are not",
+        number=ARTICLE_DOES_NOT_EXIST,
+        remedy=f"write {names} in the file, and run `tranrepl setup FILE`; to replicate the other table in its place, "
+        f"write `source: {source}` again after that, and run `tranrepl setup FILE` once more",
+        article=str(source),
+    )

@@ -20,7 +20,12 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
-from tranrepl.log_reader.changed_tables import differing, reinitialize_rewritten, reinitialize_without_old_rows
+from tranrepl.log_reader.changed_tables import (
+    differing,
+    refuse_unpublished,
+    reinitialize_rewritten,
+    reinitialize_without_old_rows,
+)
 from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
@@ -92,6 +97,7 @@ class LogReader:
                 self._opened, follow(self._publication, self._articles), self._articles, self._registered
             )
         )
+        refuse_unpublished(self._opened, self._publication, self._articles)
 
     def _is_altered_further_on(self) -> bool:
         """Read on where a table is another one already than its article: the log may announce that after where reading

@@ -175,6 +175,10 @@ class Publisher(Protocol):
         does not fit its article any more."""
         ...
 
+    def unpublished(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+        """Return the articles whose tables are there, and whose changes are not all published."""
+        ...
+
     def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
         """Say whether changes that are made now come with the old rows that the article needs."""
         ...

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tranrepl.connections import Connection
 from tranrepl.distribution import agent as distribution_agent, job as distribution_job
 from tranrepl.distribution.opening import OpenDistribution
-from tranrepl.errors import ErrorKind, ErrorReport, FencedError, TransientError
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, deliver_with_retry, may_pass
@@ -109,6 +109,9 @@ class SyncPoint:
         deadline = time.monotonic() + _LOG_SECONDS
         while self._registered() < snapshot.position:
             error = attempt(self._read_log).error
+            if error is not None and error.number == ARTICLE_DOES_NOT_EXIST:
+                # The log was read to its end all the same.
+                error = None
             passing = error is None or error.kind is ErrorKind.FENCED or may_pass(error)
             late = time.monotonic() >= deadline
             if error is not None and (late or not passing):

@@ -16,7 +16,7 @@ from support.in_process import read_log_into_store
 from support.site import Site, execute
 from tranrepl.admin.check import check
 from tranrepl.distributor.store import folder_path
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, Operation
@@ -209,11 +209,15 @@ def test_names_in_the_file_follow_a_rename(databases: DatabasesFactory, tmp_path
 
 def test_an_article_ends_with_its_table_and_the_others_go_on(site: Site) -> None:
     site.at_publisher("INSERT INTO item VALUES (1, 'a', 1)", "DROP TABLE item", "INSERT INTO other VALUES (1, 'o')")
-    result = _read(site)
+    result = read_log_into_store(site)
     assert _shown(site)[1:] == ["2.1 1 ", "3.1 2 INSERT 1 o"]
     assert [it for it in result.notices if "was dropped, or taken out" in it] != []
     site.at_publisher("INSERT INTO other VALUES (2, 'p')")
-    assert _read(site).commands == 1
+    again = read_log_into_store(site)
+    assert again.commands == 1
+    for it in (result, again):
+        assert it.error is not None
+        assert it.error.number == ARTICLE_DOES_NOT_EXIST
 
 
 def test_a_failed_announcement_stops_until_the_next_setup(site: Site) -> None:

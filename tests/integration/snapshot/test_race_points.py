@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from support.snapshot_races import Race, racing_statements, run_until_settled
 from support.spark_here import SparkHere
 from support.subscribers import sqlite_execute
 from tranrepl.connections import Connection
-from tranrepl.errors import TransientError
+from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
@@ -125,7 +126,9 @@ def test_a_table_dropped_while_it_is_copied_and_created_again_is_published_by_se
         with pytest.raises(TransientError):
             site.take_snapshot()
         first(site)
-        run_until_settled(site)
+        missed = pytest.raises(ConfigurationError, match="dropped and made again") if first is Site.read_log else None
+        with missed or nullcontext():
+            run_until_settled(site)
     site.set_up()
     site.at_publisher("INSERT INTO t VALUES (1002, 'later', 2)")
     run_until_settled(site)

@@ -15,8 +15,9 @@ from support.spark_here import SparkHere
 from support.stored_history import StoredHistory
 from support.whole_run import good_run, whole_run
 from tranrepl.admin.check import check
+from tranrepl.admin.run import LOG_READER
 from tranrepl.distributor.database import UnknownRows
-from tranrepl.errors import ConfigurationError, ErrorKind, TransientError
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError, ErrorKind, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
@@ -185,7 +186,11 @@ def test_a_stopped_article_whose_table_is_dropped_stops_the_others_no_more(site:
     with pytest.raises(ConfigurationError, match="of subscription reporting is stopped"):
         site.run()
     site.at_publisher("DROP TABLE t", "INSERT INTO beside VALUES (2)")
-    site.run()
+    results = whole_run(site)
+    assert {name: it.error and it.error.number for name, it in results.items()} == {
+        LOG_READER: ARTICLE_DOES_NOT_EXIST,
+        "reporting": None,
+    }
     assert site.at_subscriber("SELECT * FROM beside ORDER BY id") == [(1,), (2,)]
     assert site.at_subscriber("SELECT * FROM t ORDER BY id") == before
 

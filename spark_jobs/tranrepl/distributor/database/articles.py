@@ -78,7 +78,7 @@ class Articles:
         it names things as they were before a schema change is no change."""
         with self._database.transaction() as connection:
             articles = self._of_status(connection, record, ArticleStatus.ACTIVE)
-            ended = {it.source for it in self._of_status(connection, record, ArticleStatus.ENDED)}
+            ended = self._ended(connection, record)
         left = {article.source: article for article in articles}
         for article in publication.articles:
             known = left.pop(registered_source(article, articles), None)
@@ -87,6 +87,18 @@ class Articles:
         for source in left:
             raise _changed(publication, source)
         return articles
+
+    def ended(self, publication: Publication, record: PublicationRecord) -> list[TableName]:
+        """Return the tables that the file names and that have not been replicated since they were dropped, or taken out
+        of the Publisher's publication."""
+        with self._database.transaction() as connection:
+            articles = {it.source: it for it in self._of_status(connection, record, ArticleStatus.ACTIVE)}
+            ended = self._ended(connection, record)
+        return [
+            it.source
+            for it in publication.articles
+            if it.source in ended and not agrees(it, articles.get(registered_source(it, articles.values())))
+        ]
 
     def by_id(self, record: PublicationRecord) -> dict[int, RegisteredArticle]:
         """Return every definition that stored commands may refer to, by `article_id`."""
@@ -108,6 +120,11 @@ class Articles:
             ]
             for article in in_force
         }
+
+    def _ended(self, connection: sa.Connection, record: PublicationRecord) -> set[TableName]:
+        """Return by which names the file may have the articles that have ended."""
+        ended = self._of_status(connection, record, ArticleStatus.ENDED)
+        return {it.source for it in ended} | {it.file_names.source for it in ended if it.file_names is not None}
 
     def _of_status(
         self, connection: sa.Connection, record: PublicationRecord, *statuses: ArticleStatus

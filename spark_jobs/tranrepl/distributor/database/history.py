@@ -25,7 +25,7 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
 )
 from tranrepl.distributor.text_encoding import writable
-from tranrepl.errors import VALIDATION_FAILED, ErrorKind
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, VALIDATION_FAILED, ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import PASSED, compared_articles, passed_comments
 
@@ -172,18 +172,20 @@ class History:
 
     def log_reader_has_failed(self, record: PublicationRecord) -> bool:
         """Return whether the last run of the log reader ended in an error that is not transient: a person has to do
-        something, which may be setup."""
+        something, which may be setup. One that read all the log has not failed, whatever table it missed."""
         history = mslogreader_history.c
         newest = (
-            sa.select(msrepl_errors.c.error_type)
+            sa.select(msrepl_errors.c.error_type, msrepl_errors.c.error_code)
             .select_from(mslogreader_history.outerjoin(msrepl_errors, history.error_id == msrepl_errors.c.id))
             .where(history.publication_id == record.publication_id)
             .order_by(history.id.desc())
             .limit(1)
         )
         with self._database.transaction() as connection:
-            found = connection.scalar(newest)
-        return found is not None and found != ErrorKind.TRANSIENT
+            found = connection.execute(newest).one_or_none()
+        if found is None or found.error_type in (None, ErrorKind.TRANSIENT):
+            return False
+        return bool(found.error_code != ARTICLE_DOES_NOT_EXIST)
 
     def ended_well_since(
         self, record: PublicationRecord, subscription: SubscriptionRecord | None, error: ErrorRow

@@ -80,6 +80,16 @@ class Snapshots:
         with self._database.transaction() as connection:
             self._set_article(connection, subscription, article, SubscriptionStatus.INACTIVE, began, unknown)
 
+    def forget_articles(self, subscription: SubscriptionRecord, articles: Sequence[str], up_to: bytes) -> None:
+        """Forget the snapshots that these articles began with, up to there: the articles have ended, and the Subscriber
+        forgets them too."""
+        began = msarticle_subscriptions.c.subscription_seqno <= up_to
+        active = msarticle_subscriptions.c.status == SubscriptionStatus.ACTIVE
+        with self._database.transaction() as connection:
+            connection.execute(
+                msarticle_subscriptions.delete().where(_articles_of(subscription, articles), active, began)
+            )
+
     def resume_articles(self, subscription: SubscriptionRecord, articles: Sequence[str]) -> None:
         """Let those of these articles go on that were stopped: they have the Publisher's rows."""
         stopped = sa.and_(

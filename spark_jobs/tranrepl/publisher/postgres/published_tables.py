@@ -12,10 +12,13 @@ from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.old_rows import may_lack_values, old_rows_problem
 from tranrepl.publisher.postgres.partitions import Partition, partitions
 
+# PostgreSQL 14 knows neither row filters nor column lists of a publication.
 _QUERY = """
 SELECT c.oid::bigint, c.relkind = 'p', c.relfilenode::bigint, c.relreplident::text,
        EXISTS (SELECT FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-                WHERE p.pubname = %s AND r.prrelid = c.oid),
+                WHERE p.pubname = %s AND r.prrelid = c.oid
+                  AND pg_catalog.to_jsonb(r) ->> 'prqual' IS NULL AND pg_catalog.to_jsonb(r) ->> 'prattrs' IS NULL
+                  AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate),
        ARRAY(SELECT unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) FROM pg_catalog.pg_index i
               WHERE i.indrelid = c.oid
                 AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END),
@@ -35,6 +38,7 @@ class PublishedTable:
     identified: frozenset[int]
     """Columns that an old row in the log has, where it does not have all of them; by ordinal."""
     is_published: bool
+    """All its changes are: no one has narrowed the publication."""
     file_number: int
     ordinals: dict[str, int] = field(default_factory=dict)
     versions: dict[int, ColumnVersion] = field(default_factory=dict)
@@ -139,7 +143,7 @@ def refuse_unfit(where: str, tables: Mapping[int, PublishedTable], articles: Ite
 
 def _problem(article: RegisteredArticle, table: PublishedTable | None) -> str | None:
     if table is None or not table.is_published:
-        return "was dropped, or taken out of the publication: its rows at the Subscriber are stale"
+        return "was dropped, or its changes are not all published any more: its rows at the Subscriber are stale"
     for column in article.columns:
         found = table.ordinals.get(column.name)
         if found is not None and found != column.ordinal:

@@ -130,6 +130,10 @@ class PostgresPublisher:
         with translated_errors(self.where):
             return judged_files(self.session, tables, articles)
 
+    def unpublished(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+        tables = self._published([it.source_object_id for it in articles])
+        return [it for it in articles if it.source_object_id in tables and not tables[it.source_object_id].is_published]
+
     def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
         table = self._published([article.source_object_id]).get(article.source_object_id)
         return table is not None and logs_what_is_needed(article, table)

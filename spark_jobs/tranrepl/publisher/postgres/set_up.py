@@ -23,7 +23,10 @@ from tranrepl.settings.publication import Article
 
 _SETUP_LOCK_TIMEOUT = "5s"
 _PUBLISHED = """
-SELECT n.nspname, c.relname FROM pg_catalog.pg_publication p
+SELECT n.nspname, c.relname,
+       pg_catalog.to_jsonb(r) ->> 'prqual' IS NULL AND pg_catalog.to_jsonb(r) ->> 'prattrs' IS NULL
+         AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND NOT p.pubviaroot
+  FROM pg_catalog.pg_publication p
   JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
  WHERE p.pubname = %s
@@ -107,19 +110,14 @@ class PublicationSetup:
             statement = create.format(name, listed, sql.SQL(", ").join(options))
             return [_Step((statement,), f"created publication {self._name} at {self.where}")]
         published = self._session.execute(_PUBLISHED, [self._name]).fetchall()
-        if {TableName(*row) for row in published} == set(tables) and not self._shows_roots():
+        whole = all(is_whole for *_, is_whole in published)
+        if whole and {TableName(schema, name) for schema, name, _ in published} == set(tables):
             return []
         statements = (
             sql.SQL("ALTER PUBLICATION {} SET ({})").format(name, sql.SQL(", ").join(options)),
             sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(name, listed),
         )
         return [_Step(statements, f"changed the tables of publication {self._name} at {self.where}")]
-
-    def _shows_roots(self) -> bool:
-        found = self._session.execute(
-            "SELECT FROM pg_catalog.pg_publication WHERE pubname = %s AND pubviaroot", [self._name]
-        )
-        return found.rowcount > 0
 
     def _identity_steps(self, article: Article, table: TableDescription) -> list[_Step]:
         """Return the steps for the table and each of its partitions, none of which has it of another."""

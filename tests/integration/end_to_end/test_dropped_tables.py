@@ -1,0 +1,200 @@
+"""A table that is dropped and made again, or is not published any more, is an error of each run until setup replicates
+it again, with all its rows; the other articles continue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.equality import differing_rows
+from support.site import Site
+from support.spark_here import SparkHere
+from support.whole_run import good_run, whole_run
+from tranrepl.admin.check import check
+from tranrepl.admin.run import LOG_READER
+from tranrepl.admin.status import status
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError, ErrorReport
+from tranrepl.jobs.requests import Repair
+
+_MADE = "CREATE TABLE a (id int PRIMARY KEY, v text)"
+_FILLED = "INSERT INTO a VALUES (1, 'new'), (7, 'seven')"
+_MISSED = ("UPDATE a SET v = 'missed' WHERE id = 1", "DELETE FROM a WHERE id = 2", "INSERT INTO a VALUES (7, 'seven')")
+
+
+def _altered(publication: str) -> str:
+    statement = f"SELECT format('ALTER PUBLICATION %I {publication}', pubname) FROM pg_publication"
+    return f"DO $$ BEGIN EXECUTE ({statement}); END $$"
+
+
+_GONE_AND_BACK = {
+    "in one transaction": ((f"BEGIN; DROP TABLE a; {_MADE}; {_FILLED}; COMMIT",), ()),
+    "without a transaction": (("DROP TABLE a", _MADE, _FILLED), ()),
+    "an hour later": (("DROP TABLE a",), (_MADE, _FILLED)),
+    "renamed before": (("ALTER TABLE a RENAME TO old", "UPDATE old SET v = 'x'", "DROP TABLE old", _MADE, _FILLED), ()),
+    "taken out": ((_altered("DROP TABLE a"), *_MISSED), ()),
+    "taken out and put back": ((_altered("DROP TABLE a"), *_MISSED, _altered("ADD TABLE a")), ()),
+}
+
+
+def _site(databases: DatabasesFactory, tmp_path: Path, table: str = _MADE, **settings: Any) -> Site:
+    """Return a site whose Subscriber has the rows of both articles. `settings`: of article, subscription and file."""
+    of_article = {"pre_creation_cmd": "delete", **settings.pop("article", {})}
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    subscription |= settings.pop("subscription", {})
+    articles = [{"source": "public.a", **of_article}, {"source": "public.b", "pre_creation_cmd": "delete"}]
+    file = {"replicate_ddl": True, **settings}
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], **file)
+    site.at_publisher(table, "CREATE TABLE b (id int PRIMARY KEY, v text)")
+    site.set_up()
+    good_run(site)
+    site.at_publisher("INSERT INTO a VALUES (1, 'one'), (2, 'two')", "INSERT INTO b VALUES (1, 'one')")
+    good_run(site)
+    assert differing_rows(site) == {}
+    return site
+
+
+def _run_in_vain(site: Site, row: int) -> ErrorReport:
+    """Run twice, the second time with nothing to read, while `b` changes; return the log reader's error."""
+    site.at_publisher(f"INSERT INTO b VALUES ({row}, 'meanwhile')")
+    for _ in range(2):
+        results = whole_run(site)
+        error = results.pop(LOG_READER).error
+        assert error is not None
+        assert [it.error for it in results.values()] == [None]
+    assert (error.number, error.article) == (ARTICLE_DOES_NOT_EXIST, "public.a")
+    assert site.at_subscriber(f"SELECT v FROM b WHERE id = {row}") == [("meanwhile",)]
+    assert "the log reader's last run failed" in status(site.topology).wrong
+    assert site.validate(articles=("public.b",)).error is None
+    return error
+
+
+@pytest.mark.parametrize("how", _GONE_AND_BACK)
+def test_a_table_that_is_there_again_is_an_error_until_setup_copies_it(
+    how: str, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    gone, back = _GONE_AND_BACK[how]
+    site.at_publisher(*gone)
+    if back:
+        assert "make the table again" in str(_run_in_vain(site, 10).remedy)
+        with pytest.raises(ConfigurationError, match="no such table"):
+            site.set_up()
+        site.at_publisher(*back)
+    said = _run_in_vain(site, 20)
+    assert str(said.remedy).startswith("`tranrepl setup FILE`")
+    assert [it.message for it in check(site.topology).problems] == [said.message]
+    assert any("public.a of subscription reporting waits for a snapshot" in it for it in site.set_up())
+    good_run(site)
+    assert differing_rows(site) == {}
+    site.at_publisher("UPDATE a SET v = 'later' WHERE id = 1", "INSERT INTO b VALUES (30, 'later')")
+    good_run(site)
+    assert differing_rows(site) == {}
+    assert check(site.topology).problems == []
+    assert status(site.topology).wrong == []
+
+
+def test_a_partitioned_table_that_is_made_again_is_copied_by_setup(databases: DatabasesFactory, tmp_path: Path) -> None:
+    parts = ("CREATE TABLE a_1 PARTITION OF a FOR VALUES FROM (0) TO (5)", "CREATE TABLE a_2 PARTITION OF a DEFAULT")
+    made = "; ".join((f"{_MADE} PARTITION BY RANGE (id)", *parts))
+    site = _site(databases, tmp_path, made)
+    site.at_publisher(f"BEGIN; DROP TABLE a; {made}; {_FILLED}; COMMIT")
+    _run_in_vain(site, 20)
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+
+
+@pytest.mark.parametrize("narrowed", ["DROP TABLE a", "SET (publish = ''insert'')", "SET TABLE a WHERE (id > 5), b"])
+def test_what_was_not_published_is_copied_by_setup_where_nothing_tells(
+    narrowed: str, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path, replicate_ddl=False)
+    site.at_publisher(_altered(narrowed), *_MISSED)
+    with pytest.raises(ConfigurationError, match="its changes are not all published any more"):
+        good_run(site)
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"article": {"on_unknown_rows": "stop"}}, {"subscription": {"sync_type": "replication_support_only"}}],
+    ids=str,
+)
+def test_its_rows_are_compared_where_they_are_not_to_be_copied(
+    settings: dict[str, Any], databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path, **settings)
+    site.at_publisher(f"BEGIN; DROP TABLE a; {_MADE}; {_FILLED}; COMMIT")
+    _run_in_vain(site, 20)
+    assert any("public.a of subscription reporting is stopped until its rows" in it for it in site.set_up())
+    site.at_publisher("INSERT INTO a VALUES (8, 'eight')")
+    stopped = whole_run(site)["reporting"].error
+    assert stopped is not None
+    assert "its table was dropped, or taken out of the publication, and is published again" in stopped.message
+    site.validate(repair=Repair.APPLY).raise_error()
+    good_run(site)
+    assert differing_rows(site) == {}
+
+
+def test_another_table_of_an_old_name_is_an_error_until_the_file_says_which(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.at_publisher(
+        f"BEGIN; ALTER TABLE a RENAME TO old; {_MADE}; {_FILLED}; COMMIT", "INSERT INTO old VALUES (9, 'nine')"
+    )
+    error = _run_in_vain(site, 20)
+    assert "write `source: public.old` and `destination: public.a` in the file" in str(error.remedy)
+    assert (9, "nine") in site.at_subscriber("SELECT * FROM a")
+    assert [it.message for it in check(site.topology).problems] == [error.message]
+    before = site.publication
+    edited = before.model_dump(mode="json", exclude_unset=True)
+    edited["articles"][0] |= {"source": "public.old", "destination": "public.a"}
+    site.publication = before.model_validate(edited)
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+    # And on to the other table.
+    site.publication = before
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+    assert site.at_subscriber("SELECT * FROM a ORDER BY id") == [(1, "new"), (7, "seven")]
+
+
+def test_the_name_of_a_dropped_table_that_another_article_took(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    site.at_publisher("DROP TABLE a", "ALTER TABLE b RENAME TO a", "INSERT INTO a VALUES (5, 'five')")
+    error = whole_run(site)[LOG_READER].error
+    assert error is not None
+    assert error.remedy == (
+        "take the article out of the file, and write `source: public.a` and `destination: public.b` for public.b; then "
+        "`tranrepl setup FILE`"
+    )
+    edited = site.publication.model_dump(mode="json", exclude_unset=True)
+    edited["articles"] = [{"source": "public.a", "destination": "public.b", "pre_creation_cmd": "delete"}]
+    site.publication = site.publication.model_validate(edited)
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+
+
+def test_an_alteration_that_is_not_read_is_not_taken_by_setup_where_a_table_is_missed(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.at_publisher("DROP TABLE a", _MADE, _FILLED)
+    _run_in_vain(site, 20)
+    site.at_publisher("ALTER TABLE b ADD COLUMN more int DEFAULT 4")
+    with pytest.raises(ConfigurationError, match="its table was altered, and the log reader has not read that yet"):
+        site.set_up()
+    assert _run_in_vain(site, 30).number == ARTICLE_DOES_NOT_EXIST
+    site.set_up()
+    good_run(site)
+    assert differing_rows(site) == {}
+    assert site.at_subscriber("SELECT more FROM b WHERE id = 1") == [(4,)]
