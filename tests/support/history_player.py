@@ -32,9 +32,9 @@ from tranrepl.errors import ErrorKind, ErrorReport
 _MOST_ROUNDS = 6
 _TURNED = "line"
 """The table whose key gets another order, which stops what did not see it."""
-_NOT_REPEATABLE = ("add label", "rename label")
-_AWAITS_SNAPSHOT = "the initial snapshot of subscription"
-"""What a delivery says after a reinitialization that was killed."""
+_NOT_REPEATABLE = ("add label", "rename label", "swap labels")
+_AWAITS_SNAPSHOT = ("the initial snapshot of subscription", "the initial snapshot of article")
+"""What a delivery says after a snapshot that was killed, or found a label that is not registered yet."""
 _LOCK_TIMEOUT = "SET lock_timeout = '20ms'"
 
 

@@ -330,6 +330,13 @@ def _rename_label(it: Chooser) -> str:
     return f"ALTER TYPE mood RENAME VALUE '{it.random.choice(it.labels())}' TO 'n{it.random.randrange(9)}'"
 
 
+def _swap_labels(it: Chooser) -> str:
+    """Exchange two labels' names."""
+    one, other = it.random.sample(it.labels(), 2)
+    renames = ((one, "by the way"), (other, one), ("by the way", other))
+    return "; ".join(f"ALTER TYPE mood RENAME VALUE '{before}' TO '{now}'" for before, now in renames)
+
+
 def _alter(it: Chooser, what: str) -> str:
     return f"ALTER TABLE {it.table.sql} {what}"
 
@@ -361,5 +368,6 @@ DDL: Mapping[str, Callable[[Chooser], str | None]] = {
     "set schema": _set_schema,
     "add label": _add_label,
     "rename label": _rename_label,
+    "swap labels": _swap_labels,
 }
 STATEMENTS = {**ROWS, **DDL}

@@ -19,6 +19,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SETUP_TAG, ColumnAction
 from tranrepl.publisher.announcements import TableAnnouncement
 from tranrepl.publisher.column_decision import ColumnDecisions
+from tranrepl.publisher.label_decision import renamed_labels
 from tranrepl.publisher.schema_names import CollationNames
 from tranrepl.settings.publication import Publication
 
@@ -34,6 +35,9 @@ def unknown_rows(
     if known is None:
         return None
     found = why_unknown(article, known)
+    if found is None and known.definition is not None and article.definition is not None:
+        renamed = renamed_labels(known, known.definition, article.definition)
+        found = None if renamed is None else UnknownRows(renamed)
     return _NEW_KEY if found is None and publication.replicate_ddl and _has_new_key(article, known) else found
 
 

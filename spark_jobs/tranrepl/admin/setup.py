@@ -26,7 +26,6 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.model.table_definition import with_unread_labels
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import file_names, registered_article
@@ -64,7 +63,6 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             refuse_unread_alterations(
                 unread_alterations(publication, publisher, database, record, described, known.values())
             )
-            articles = _with_unread_labels(publication, publisher, record, articles, known)
             if record.registered_to is not None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.
                 publisher.require_kept()
@@ -114,31 +112,6 @@ def _start_watermark(database: DistributionDatabase, record: PublicationRecord, 
     """Register from where the log is read, unless it is: then a log reader may be reading it now."""
     if record.registered_to is None:
         database.publications.start_watermark(record, publisher.kept_from())
-
-
-def _with_unread_labels(
-    publication: Publication,
-    publisher: Publisher,
-    record: PublicationRecord,
-    articles: Sequence[RegisteredArticle],
-    known: Mapping[TableName, RegisteredArticle],
-) -> list[RegisteredArticle]:
-    """Return the articles with the labels of before where the log has still to announce what became of them."""
-    if not publication.replicate_ddl or publisher.schema_changes.why_unannounced() is not None:
-        return list(articles)
-    read_to = record.registered_to or FIRST_POSITION
-    return [_with_labels_of(it, known.get(it.source), read_to) for it in articles]
-
-
-def _with_labels_of(
-    article: RegisteredArticle, known: RegisteredArticle | None, read_to: Position
-) -> RegisteredArticle:
-    if known is None or known.source_object_id != article.source_object_id:
-        return article
-    if known.definition is None or article.definition is None:
-        return article
-    definition = with_unread_labels(article.definition, known.definition, read_to)
-    return article.model_copy(update={"definition": definition})
 
 
 def _unknown(

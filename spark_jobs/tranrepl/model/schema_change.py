@@ -32,7 +32,6 @@ class LabelAction(StrEnum):
     """What is done to an enumerated type."""
 
     ADD = "add"
-    RENAME = "rename"
     RENAME_TYPE = "rename type"
     """The type itself gets another name, or another schema."""
 
@@ -82,9 +81,7 @@ class LabelChange(BaseModel):
     type_name: str
     """The type in SQL, as the Publisher's catalogue formats it; of one that is renamed, as before."""
     label: str = ""
-    """Its name before; of a label that is added, the name that it gets. Empty where the type is renamed."""
-    new_label: str | None = None
-    """The new text of a label that is renamed."""
+    """The label that is added. Empty where the type is renamed."""
     before: str | None = None
     """The label that follows one that is added; None where it is the last."""
     new_type_name: str | None = None
@@ -94,8 +91,7 @@ class LabelChange(BaseModel):
         """Return what is done, on one line for people to read."""
         if self.action is LabelAction.RENAME_TYPE:
             return f"rename type {self.type_name} to {self.new_type_name}"
-        new = "" if self.new_label is None else f" to {self.new_label}"
-        return f"{self.action} label {self.label}{new} of type {self.type_name}"
+        return f"{self.action} label {self.label} of type {self.type_name}"
 
 
 class PartitionChange(BaseModel):
@@ -146,11 +142,3 @@ class SchemaChange(BaseModel):
     def changes_destination(self) -> bool:
         """Say whether there is anything to do at a Subscriber's table or its types."""
         return bool(self.columns or self.labels or self.partitions)
-
-    def type_names(self, label: LabelChange) -> frozenset[str]:
-        """Return the names that a label's type has before, within and after the change."""
-        renamed = [{it.type_name, it.new_type_name or it.type_name} for it in self.labels]
-        names = {label.type_name}
-        while found := [it for it in renamed if it & names and not it <= names]:
-            names.update(*found)
-        return frozenset(names)

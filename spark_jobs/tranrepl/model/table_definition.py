@@ -5,7 +5,7 @@ It says more than an article: columns that are not published, constraints, and l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from tranrepl.model.names import Table
 from tranrepl.model.partition_rows import TableDivision
-from tranrepl.model.position import FIRST_POSITION, Position, StoredPosition
+from tranrepl.model.position import FIRST_POSITION, StoredPosition
 
 FIRST_OWN_TYPE = 16384
 """Types of a database's users have this number or a higher one."""
@@ -40,32 +40,6 @@ class DefinedType(BaseModel):
     form: str
     """Another one where values of the type may be written otherwise, or others be refused, than before. It says nothing
     of an enumerated type."""
-
-
-class RenamedLabel(BaseModel):
-    """A label of an enumerated type that was renamed, which stands under its old name in what the log has of
-    transactions that were open meanwhile."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    type_oid: int
-    label: str
-    """The name before."""
-    new_label: str
-    renamed_at: StoredPosition
-    """Where the transaction that renamed it was committed."""
-    renamed_by: int | None = None
-    """The Publisher's number of that transaction. None: not told."""
-
-
-class UnreadLabels(BaseModel):
-    """Labels that setup found, which the log has still to announce: a definition keeps those of before."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    labels_hold_from: StoredPosition
-    """Label changes that were committed before this position are in the definition."""
-    found: tuple[DefinedType, ...]
 
 
 def types_by_labels(type_oid: int, type_name: str, labels: Sequence[str] | None) -> tuple[DefinedType, ...] | None:
@@ -143,10 +117,6 @@ class TableDefinition(BaseModel):
     """None where the table is not partitioned, or nobody has told how."""
     altered_by: int | None = None
     """The Publisher's number of the transaction that altered the table last. None: not known."""
-    renamed_labels: tuple[RenamedLabel, ...] = ()
-    """Labels of its columns' types that schema changes in the log renamed, in order."""
-    unread_labels: UnreadLabels | None = None
-    """None where label changes are in it from where all others are."""
 
     @cached_property
     def by_ordinal(self) -> dict[int, DefinedColumn]:
@@ -158,15 +128,6 @@ class TableDefinition(BaseModel):
         types = (it for column in self.columns for it in column.types or () if it.labels is not None)
         return {it.oid: it for it in sorted(types, key=lambda it: it.oid)}
 
-    def with_labels_of(self, types: Mapping[int, DefinedType], **changed: object) -> TableDefinition:
-        """Return the table with these labels of its enumerated types, and other fields as they are given."""
-        columns = tuple(
-            it.model_copy(update={"types": tuple(_with_labels(of, types) for of in it.types)}) if it.types else it
-            for it in self.columns
-        )
-        fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return TableDefinition.model_validate({**fields, "columns": columns, **changed})
-
     @property
     def key(self) -> tuple[int, ...]:
         """Ordinals of the primary key's columns, in key order; empty where there is none."""
@@ -177,30 +138,15 @@ class TableDefinition(BaseModel):
         return any(not it.immediate for it in self.unique)
 
 
-def _with_labels(of: DefinedType, types: Mapping[int, DefinedType]) -> DefinedType:
-    known = types.get(of.oid)
-    return of if of.labels is None or known is None else of.model_copy(update={"labels": known.labels})
-
-
 def labels_follow(before: Sequence[str], now: Sequence[str]) -> bool:
-    """Return whether it is told what became of each label: some were renamed, or some were added."""
-    if len(before) == len(now):
-        return True
+    """Return whether labels were added at most; else some were renamed."""
     known = set(before)
     return [it for it in now if it in known] == list(before)
 
 
-def with_unread_labels(now: TableDefinition, known: TableDefinition, read_to: Position) -> TableDefinition:
-    """Return a table as setup finds it, but with the labels of before where the log, which is read up to `read_to`, has
-    still to announce what became of them: they are changed at the Subscribers at that place."""
-    before, found = known.enumerated, now.enumerated
-    changed = {number for number in before.keys() & found.keys() if before[number].labels != found[number].labels}
-    seen = tuple(found.values())
-    unread = known.unread_labels
-    # An earlier setup found the same, and the log did not announce it.
-    unannounced = unread is not None and unread.found == seen and read_to >= known.holds_from
-    kept = {"renamed_labels": known.renamed_labels}
-    if not changed or unannounced:
-        return now.with_labels_of({}, **kept)
-    holds_from = known.holds_from if unread is None else unread.labels_hold_from
-    return now.with_labels_of(before, **kept, unread_labels=UnreadLabels(labels_hold_from=holds_from, found=seen))
+def added_labels(before: Sequence[str], now: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield the labels of now that there were not before, each with the one that follows it; from the last one on, so
+    that that one is there by then."""
+    for label, following in zip(reversed(now), (None, *reversed(now)), strict=False):
+        if label not in before:
+            yield label, following

@@ -10,7 +10,7 @@ _TYPED = (ColumnAction.ADD, ColumnAction.RETYPE)
 
 def may_be_one(earlier: SchemaChange, decision: Decision) -> bool:
     """Return whether what was decided may go with an earlier change: rows of a partition go by the names that the
-    columns have by then, and a column that is added has the type and the label of before: those are renamed first."""
+    columns have by then, and a column that is added has the type of before: that is renamed first."""
     if (earlier.partitions and decision.columns) or (earlier.columns and decision.partitions):
         return False
     renamed = any(it.action is not LabelAction.ADD for it in decision.labels)

@@ -1,4 +1,8 @@
-"""Enumerated types that were renamed, and labels of theirs that were added or renamed."""
+"""Enumerated types that were renamed, and labels of theirs that were added or renamed.
+
+Values travel as text. So a renamed label is a label more at a Subscriber, which keeps the old one for commands that
+still have it; which rows have the new name the log does not say, and so their article is reinitialized or stopped.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import LabelAction, LabelChange
-from tranrepl.model.table_definition import DefinedColumn, DefinedType, RenamedLabel, TableDefinition, labels_follow
+from tranrepl.model.table_definition import TableDefinition, added_labels, labels_follow
+from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import schema_stop
 
 _RENAMING_TAGS = frozenset({"ALTER TYPE", "ALTER SCHEMA"})
@@ -15,64 +20,62 @@ _RENAMING_TAGS = frozenset({"ALTER TYPE", "ALTER SCHEMA"})
 def label_changes(
     article: RegisteredArticle, before: TableDefinition, now: TableDefinition, tag: str
 ) -> Iterator[LabelChange]:
-    """Yield what was done to the enumerated types of published columns and to their labels, each type's once. Raises
-    SchemaStop where the one does not follow from the other."""
-    known: dict[int, DefinedType] = {}
-    found: dict[int, DefinedType] = {}
-    for it in article.columns:
-        old, new = before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)
-        if old is not None and new is not None and old.type_oid == new.type_oid:
-            known |= _enumerated(old)
-            found |= _enumerated(new)
-    for number, type_ in found.items():
-        if number not in known:
-            continue
-        before_it = known[number]
+    """Yield what is done to the enumerated types of published columns and to their labels, each type's once."""
+    for number in _published_types(article, before, now):
+        known, found = before.enumerated[number], now.enumerated[number]
         # A transaction that alters something else may not see yet what the type is called.
-        if before_it.name != type_.name and tag in _RENAMING_TAGS:
-            yield LabelChange(action=LabelAction.RENAME_TYPE, type_name=before_it.name, new_type_name=type_.name)
-        labels = type_.labels or ()
-        if before_it.labels == labels:
-            continue
-        changes = list(_changes(type_.name, before_it.labels or (), labels))
-        if not changes:
+        if known.name != found.name and tag in _RENAMING_TAGS:
+            yield LabelChange(action=LabelAction.RENAME_TYPE, type_name=known.name, new_type_name=found.name)
+        for label, following in added_labels(known.labels or (), found.labels or ()):
+            yield LabelChange(action=LabelAction.ADD, type_name=found.name, label=label, before=following)
+
+
+def renamed_labels(article: RegisteredArticle, before: TableDefinition, now: TableDefinition) -> str | None:
+    """Return which published types have labels that were renamed, in words; None where none has."""
+    renamed = [before.enumerated[it].name for it in _renamed(article, before, now)]
+    return f"a label of type {', '.join(renamed)} was renamed" if renamed else None
+
+
+def refuse_named_labels(
+    article: RegisteredArticle, before: TableDefinition, now: TableDefinition, tag: str, names: SchemaNames
+) -> None:
+    """Raise SchemaStop where the article's row filter names a label that was renamed, or a limit of the Subscribers'
+    partitions does."""
+    for number in _renamed(article, before, now):
+        known, found = before.enumerated[number], now.enumerated[number]
+        gone = [it for at, it in enumerate(known.labels or ()) if (found.labels or ())[at : at + 1] != (it,)]
+        named = [it for it in gone if article.filter is not None and names.names_label(article.filter, it)]
+        if named:
             raise schema_stop(
                 article,
                 tag,
-                f"the labels of {type_.name} are others, in a way that does not follow from those before",
-                "alter the type at the Subscribers too",
+                f"label {named[0]!r} of type {known.name} was renamed, which its row filter names: {article.filter}",
+                "write the article's `filter` with the labels of now",
             )
-        yield from changes
+        limits = [] if before.division is None else [it.bound or "" for it in before.division.partitions]
+        divided = article.file_names is not None and article.file_names.divided
+        limiting = [it for it in gone if divided and any(names.names_label(of, it) for of in limits)]
+        if limiting:
+            raise schema_stop(
+                article,
+                tag,
+                f"label {limiting[0]!r} of type {known.name} was renamed, which limits of its partitions name",
+                f"rename it at the Subscribers too (ALTER TYPE {known.name} RENAME VALUE ...)",
+            )
 
 
-def renamed_labels(before: TableDefinition, now: TableDefinition, renamed_by: int | None) -> tuple[RenamedLabel, ...]:
-    """Return the labels that were renamed before, and those that this transaction renames, in order."""
-    known, found = before.enumerated, now.enumerated
-    new = (
-        RenamedLabel(type_oid=number, label=old, new_label=label, renamed_at=now.holds_from, renamed_by=renamed_by)
-        for number in sorted(known.keys() & found.keys())
-        for old, label in zip(known[number].labels or (), found[number].labels or (), strict=False)
-        if old != label and len(known[number].labels or ()) == len(found[number].labels or ())
-    )
-    return (*before.renamed_labels, *new)
+def _renamed(article: RegisteredArticle, before: TableDefinition, now: TableDefinition) -> Iterator[int]:
+    for number in _published_types(article, before, now):
+        if not labels_follow(before.enumerated[number].labels or (), now.enumerated[number].labels or ()):
+            yield number
 
 
-def _enumerated(column: DefinedColumn) -> dict[int, DefinedType]:
-    """Return the enumerated types that a column's values are made of, by their numbers."""
-    return {it.oid: it for it in column.types or () if it.labels is not None}
-
-
-def _changes(type_name: str, before: Sequence[str], now: Sequence[str]) -> Iterator[LabelChange]:
-    if len(before) == len(now):
-        for old, new in zip(before, now, strict=True):
-            if old != new:
-                yield LabelChange(action=LabelAction.RENAME, type_name=type_name, label=old, new_label=new)
-        return
-    if not labels_follow(before, now):
-        return
-    known = set(before)
-    # From the last one on: the label that follows is there by then.
-    for at in reversed(range(len(now))):
-        if now[at] not in known:
-            following = now[at + 1] if at + 1 < len(now) else None
-            yield LabelChange(action=LabelAction.ADD, type_name=type_name, label=now[at], before=following)
+def _published_types(article: RegisteredArticle, before: TableDefinition, now: TableDefinition) -> Sequence[int]:
+    """Return the enumerated types that a published column was made of before and is made of now, by their numbers."""
+    found: dict[int, None] = {}
+    for it in article.columns:
+        old, new = before.by_ordinal.get(it.ordinal), now.by_ordinal.get(it.ordinal)
+        if old is not None and new is not None and old.type_oid == new.type_oid:
+            known = {of.oid for of in old.types or () if of.labels is not None}
+            found |= {of.oid: None for of in new.types or () if of.labels is not None and of.oid in known}
+    return list(found)

@@ -22,7 +22,7 @@ from tranrepl.model.table_definition import (
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
 from tranrepl.publisher.column_decision import ColumnDecisions
 from tranrepl.publisher.definition_after import TYPE_TAGS, definition_after
-from tranrepl.publisher.label_decision import label_changes, renamed_labels
+from tranrepl.publisher.label_decision import label_changes, refuse_named_labels, renamed_labels
 from tranrepl.publisher.partition_decision import PartitionDecisions
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
@@ -53,21 +53,21 @@ def decide(
     announced = with_unseen_changes(article, before, with_unseen_partitions(before, announced))
     now = definition_after(before, announced)
     divided = PartitionDecisions(article, before.division, now.division)
-    renamed = renamed_labels(before, now, announced.transaction)
-    now = now.model_copy(update={"division": divided.now, "renamed_labels": renamed})
+    now = now.model_copy(update={"division": divided.now})
     decided = ColumnDecisions(article, before, now, announced, names)
     _refuse_dropped_key(article, now, announced)
     _refuse_dropped_filter(article, now, announced, names)
+    refuse_named_labels(article, before, now, announced.tag, names)
     labels = tuple(label_changes(article, before, now, announced.tag))
     _refuse_altered_type(article, before, now, announced)
     columns = decided.changes()
     key = now.key or _key(article)
     new_key = key != _key(article)
     unknown = decided.why_unknown() or ("its primary key is another one" if new_key else None) or divided.why_unknown()
+    unknown = unknown or renamed_labels(article, before, now)
     partitions = divided.changes()
     notes = [*decided.notes(), *_table_notes(article, before, now, new_key=new_key), *divided.notes()]
     changed = _changed_article(article, before, now, decided, key, names)
-    changed = _with_labels_in_filter(article, changed, before, announced, names)
     if unknown is not None:
         changed = changed.model_copy(update={"begins_after": now.holds_from})
     is_new = bool(columns or labels or partitions or unknown) or not changed.same_definition(article)
@@ -77,6 +77,19 @@ def decide(
         changed = _without_earlier(changed, _file_after(article, decided, announced))
     changed = changed.model_copy(update={"file": divided.file(changed.file)})
     return Decision(changed, columns, labels, partitions, unknown, tuple(notes), is_new)
+
+
+def renamed_since(
+    article: RegisteredArticle, setup_found: TableDefinition, announced: TableAnnouncement
+) -> Decision | None:
+    """Return what becomes of an article that setup has looked at since this command, where a label has another name
+    now than it had then: rows in between may have either. None where it goes on."""
+    then, at = announced.definition, announced.definition.holds_from
+    if announced.tag not in TYPE_TAGS or at <= article.begins_after:
+        return None
+    unknown = renamed_labels(article, then, setup_found)
+    changed = article.model_copy(update={"begins_after": at})
+    return None if unknown is None else Decision(changed, rows_unknown=unknown, is_new=True)
 
 
 def lacks_key(article: RegisteredArticle, tag: str) -> SchemaStop:
@@ -194,7 +207,7 @@ def notes_of_what_stays(before: TableDefinition, now: TableDefinition, tag: str)
     """Return what is said of a command that changed nothing that is told of a table, as of a check or an index; nothing
     of a partitioned one, whose partitions' settings our own event trigger changes."""
     # setup describes a table before it makes its replica identity full.
-    unlike = ("holds_from", "altered_by", "renamed_labels", "unread_labels")
+    unlike = ("holds_from", "altered_by")
     like_now: dict[str, object] = {name: getattr(now, name) for name in unlike}
     if now.replica_identity == "full":
         like_now["replica_identity"] = now.replica_identity
@@ -237,44 +250,6 @@ def _changed_article(
             "definition": now,
         }
     )
-
-
-def _with_labels_in_filter(
-    article: RegisteredArticle,
-    changed: RegisteredArticle,
-    before: TableDefinition,
-    announced: TableAnnouncement,
-    names: SchemaNames,
-) -> RegisteredArticle:
-    """Return the changed article with the new names of labels in its row filter. Raises SchemaStop where nothing tells
-    which of its texts are labels."""
-    if changed.filter is None or changed.definition is None:
-        return changed
-    read = set(names.filter_columns(changed.filter, changed.source.table))
-    own = {
-        it.oid
-        for column in changed.columns
-        if column.name in read
-        for it in changed.definition.by_ordinal[column.ordinal].types or ()
-    }
-    known, found = before.enumerated, changed.definition.enumerated
-    renamed = {
-        number: dict(zip(known[number].labels or (), found[number].labels or (), strict=True))
-        for number in own & known.keys() & found.keys()
-        if len(known[number].labels or ()) == len(found[number].labels or ())
-        and known[number].labels != found[number].labels
-    }
-    if not renamed:
-        return changed
-    followed = names.filter_with_labels(changed, renamed)
-    if followed is None:
-        raise schema_stop(
-            article,
-            announced.tag,
-            f"a label was renamed, and nothing tells what becomes of the row filter: {changed.filter}",
-            "write the article's `filter` with the labels of now",
-        )
-    return changed.model_copy(update={"filter": followed})
 
 
 def _published(

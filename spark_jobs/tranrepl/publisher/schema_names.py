@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 
 
@@ -28,7 +27,6 @@ class SchemaNames(CollationNames, Protocol):
         """Return a row filter with the table's new name, and the new names of columns by those before."""
         ...
 
-    def filter_with_labels(self, article: RegisteredArticle, names: Mapping[int, Mapping[str, str]]) -> str | None:
-        """Return the article's row filter with the new names of labels by those before, by the numbers of their types;
-        None where nothing tells which of its texts are labels."""
+    def names_label(self, text: str, label: str) -> bool:
+        """Return whether an expression has a literal that may be this label, or a value with the label in it."""
         ...

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.table_definition import DefinedColumn, TableDefinition, UniqueConstraint
 from tranrepl.publisher.announcements import OwnChanges, TableAnnouncement
+from tranrepl.publisher.definition_after import TYPE_TAGS
 from tranrepl.publisher.schema_stop import SchemaStop, schema_stop
 
 
@@ -31,7 +32,7 @@ def with_unseen_changes(
         if _is_unseen(before, announced):
             raise _stop(article, announced)
         return announced
-    columns, unique = tuple(_columns(before, told, own)), _unique(before, told, own)
+    columns, unique = tuple(_columns(before, announced, own)), _unique(before, told, own)
     if unique is None or before.division is not None or told.division is not None:
         if _is_unseen(before, announced) or _named(columns) != _named(told.columns):
             raise _stop(article, announced)
@@ -51,7 +52,7 @@ def _is_unseen(before: TableDefinition, announced: TableAnnouncement) -> bool:
 
 def _is_alike(before: TableDefinition, told: TableDefinition) -> bool:
     """Return whether nothing is news but partitions, which are told with those that the transaction did not see."""
-    unlike = ("holds_from", "altered_by", "division", "renamed_labels", "unread_labels")
+    unlike = ("holds_from", "altered_by", "division")
     now: dict[str, object] = {name: getattr(told, name) for name in unlike}
     return told.division is not None and before.model_copy(update=now) == told
 
@@ -66,13 +67,16 @@ def _stop(article: RegisteredArticle, announced: TableAnnouncement) -> SchemaSto
     )
 
 
-def _columns(before: TableDefinition, told: TableDefinition, own: OwnChanges) -> Iterator[DefinedColumn]:
+def _columns(before: TableDefinition, announced: TableAnnouncement, own: OwnChanges) -> Iterator[DefinedColumn]:
+    told = announced.definition
     for ordinal in sorted(before.by_ordinal.keys() | told.by_ordinal.keys()):
         known, now = before.by_ordinal.get(ordinal), told.by_ordinal.get(ordinal)
         column = now if ordinal in own.columns else known
         if column is None:
             continue
-        if known is not None and known.type_oid == column.type_oid:
+        if now is not None and announced.tag in TYPE_TAGS:
+            column = column.model_copy(update={"types": now.types})
+        elif known is not None and known.type_oid == column.type_oid:
             # Labels that others have added or renamed are not seen either.
             column = column.model_copy(update={"types": known.types})
         yield column

@@ -105,8 +105,7 @@ def _partition_change_text(change: PartitionChange) -> str:
 def _label_change_text(change: LabelChange) -> str:
     if change.action is LabelAction.RENAME_TYPE:
         return f"{change.type_name}: RENAME TYPE TO {change.new_type_name}"
-    action = f"{change.action.value.upper()} VALUE {change.label}"
-    return f"{change.type_name}: {action}" + (f" TO {change.new_label}" if change.new_label is not None else "")
+    return f"{change.type_name}: {change.action.value.upper()} VALUE {change.label}"
 
 
 def _value(

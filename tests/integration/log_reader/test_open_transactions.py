@@ -56,7 +56,10 @@ def _interleaved(
 
 def _deliver_and_compare(site: Site) -> None:
     site.at_publisher("INSERT INTO item (id) VALUES (7)")
-    site.read_log().raise_error()
+    read = site.read_log()
+    read.raise_error()
+    if any("is stopped" in it and "was renamed" in it for it in read.notices):
+        site.validate(repair="apply").raise_error()
     site.deliver().raise_error()
     assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
 

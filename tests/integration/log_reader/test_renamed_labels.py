@@ -1,8 +1,8 @@
-"""Labels that are renamed while other transactions are open, whose rows come behind the rename in the log."""
+"""Labels of enumerated types that are renamed: articles that have the type are reinitialized, or stop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,40 +11,47 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.databases import Databases
-from support.embedded_postgres import PostgresServer
+from support.remedies import Command, commands_of, execute_command
 from support.site import Site
 from support.spark_here import SparkHere
-from support.whole_run import whole_run
+from support.subscribers import STATEMENTS, sqlite_execute
+from support.whole_run import good_run, whole_run
+from tranrepl.admin.check import check
+from tranrepl.connections import Connection
 
 _TYPES = (
     "CREATE TYPE mood AS ENUM ('sad', 'glad', 'so so')",
     "CREATE DOMAIN lasting AS mood",
     "CREATE TYPE pair AS (mood mood, note text)",
 )
-_LABELS = "SELECT enum_range(NULL::mood)::text"
-_ROWS = "SELECT * FROM item ORDER BY id"
+_TABLES = {
+    "item": "feeling mood",
+    "keyed": "feeling mood, n int, PRIMARY KEY (id, feeling)",
+    "many": "all_of_them mood[]",
+    "derived": "feeling lasting, two pair",
+}
+_ROWS = {
+    "item": "'{}'",
+    "keyed": "'{}', 1",
+    "many": "'{{{0},NULL,{0}}}'",
+    "derived": "'{0}', '({0},x)'",
+}
+_COPIED = {"pre_creation_cmd": "delete"}
+_SWAP = (("sad", "blue"), ("glad", "sad"), ("blue", "glad"))
 
 
-@pytest.fixture(params=["from_15_to_18", "from_18_to_15"])
+@pytest.fixture(params=["from_15_to_18", pytest.param("from_18_to_15", marks=pytest.mark.slow)])
 def ends(request: pytest.FixtureRequest) -> Databases:
     found: Databases = request.getfixturevalue(request.param)
     return found
 
 
-def _site(ends: Databases, tmp_path: Path, columns: str) -> Site:
-    site = Site(
-        ends,
-        tmp_path / "store",
-        [{"source": "public.item", "replica_identity": "default", "upd_cmd": "SCALL"}],
-        SparkHere(),
-        [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}],
-        replicate_ddl=True,
-    )
-    site.at_publisher(*_TYPES, f"CREATE TABLE item (id int, {columns})")
-    site.at_subscriber(*_TYPES)
-    site.set_up()
-    site.take_snapshot().raise_error()
-    return site
+def _rename(before: str, now: str) -> str:
+    return f"ALTER TYPE mood RENAME VALUE '{before}' TO '{now}'"
+
+
+def _insert(number: int, label: str) -> list[str]:
+    return [f"INSERT INTO {it} VALUES ({number}, {_ROWS[it].format(label)})" for it in _TABLES]
 
 
 @contextmanager
@@ -56,108 +63,171 @@ def _open_transaction(site: Site, *statements: str) -> Iterator[psycopg.Connecti
         yield session
 
 
-def _rename(before: str, now: str) -> str:
-    return f"ALTER TYPE mood RENAME VALUE '{before}' TO '{now}'"
-
-
-def test_rows_of_an_open_transaction_follow_a_rename(ends: Databases, tmp_path: Path) -> None:
-    site = _site(ends, tmp_path, "feeling mood, always lasting, PRIMARY KEY (id, feeling)")
-    site.at_publisher("INSERT INTO item VALUES (1, 'sad', 'sad'), (2, 'sad', 'sad'), (3, 'glad', 'so so')")
-    site.read_log().raise_error()
-    with _open_transaction(
-        site,
-        "UPDATE item SET id = 10 WHERE id = 1",
-        "DELETE FROM item WHERE id = 2",
-        "INSERT INTO item VALUES (4, 'sad', 'glad')",
-    ) as session:
-        site.at_publisher(_rename("sad", "blue"))
-        session.execute("UPDATE item SET always = 'blue' WHERE id = 4")
-        site.at_publisher(_rename("glad", "happy"), _rename("blue", "grey"), _rename("so so", "so"))
-        session.execute("INSERT INTO item VALUES (5, 'happy', 'grey')")
-    site.read_log().raise_error()
-    site.deliver().raise_error()
-    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
-    assert site.at_subscriber("SELECT id, feeling, always FROM item WHERE id IN (4, 10) ORDER BY id") == [
-        (4, "grey", "grey"),
-        (10, "grey", "grey"),
-    ]
-
-
-@pytest.mark.parametrize("renamed", [_rename("sad", "blue"), "ALTER TYPE mood RENAME TO humour"], ids=["label", "type"])
-def test_a_column_is_added_with_the_label_and_the_type_of_before_a_rename(
-    databases: DatabasesFactory, tmp_path: Path, renamed: str
-) -> None:
-    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
-    site.at_publisher(
-        "INSERT INTO item VALUES (1, 'glad')",
-        f"BEGIN; ALTER TABLE item ADD COLUMN always mood DEFAULT 'sad'; {renamed}; COMMIT",
-        "INSERT INTO item (id, feeling) VALUES (2, 'glad')",
+def _site_of(ends: Databases, tmp_path: Path) -> Site:
+    """Return a publication of columns of an enumerated type, and of types that are made of it, to PostgreSQL and
+    SQLite."""
+    site = Site(
+        ends,
+        tmp_path / "store",
+        [{"source": f"public.{it}", **_COPIED, **STATEMENTS} for it in _TABLES],
+        SparkHere(),
+        [{"name": it, "connection": it, "sync_type": "automatic"} for it in ("subscriber", "sqlite")],
+        replicate_ddl=True,
     )
-    site.read_log().raise_error()
-    site.deliver().raise_error()
-    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+    site.connections["sqlite"] = Connection("sqlite", "sqlite", database=str(tmp_path / "subscriber.db"))
+    site.at_publisher(*_TYPES)
+    for name, columns in _TABLES.items():
+        key = "" if "PRIMARY KEY" in columns else " PRIMARY KEY"
+        site.at_publisher(f"CREATE TABLE {name} (id int{key}, {columns})")
+    site.at_subscriber(*_TYPES)
+    site.at_publisher(*_insert(1, "sad"), *_insert(2, "glad"))
+    site.set_up()
+    good_run(site)
+    return site
 
 
-def test_labels_in_arrays_follow_a_rename(ends: Databases, tmp_path: Path) -> None:
-    site = _site(ends, tmp_path, "all_of_them mood[], PRIMARY KEY (id)")
-    site.at_publisher(_rename("so so", "so_so"))
-    site.read_log().raise_error()
-    insert = "INSERT INTO item VALUES (1, '{sad,sad,NULL,sad}'), (2, '{{sad,glad},{glad,sad}}'), (3, NULL), (4, '{}')"
-    with _open_transaction(site, insert):
-        site.at_publisher(_rename("sad", "dark blue"), _rename("glad", "happy"), _rename("dark blue", "black"))
-    site.read_log().raise_error()
-    site.deliver().raise_error()
-    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+def _differences(site: Site) -> list[str]:
+    at_sqlite, found = sqlite_execute(str(site.connections["sqlite"].database)), []
+    for table in _TABLES:
+        columns = (
+            "SELECT attname::text FROM pg_attribute WHERE attnum > 0 AND attrelid = '{}'::regclass ORDER BY attnum"
+        )
+        names = [it for (it,) in site.at_publisher(columns.format(table))]
+        texts = ", ".join(f"{it}::text" for it in names)
+        wanted = site.at_publisher(f"SELECT {texts} FROM {table} ORDER BY id")
+        there = {
+            "PostgreSQL": site.at_subscriber(f"SELECT {texts} FROM {table} ORDER BY id"),
+            "SQLite": at_sqlite(f"SELECT {', '.join(f'CAST({it} AS text)' for it in names)} FROM {table} ORDER BY id"),
+        }
+        found += [f"{table} at {name}: {rows}, not {wanted}" for name, rows in there.items() if rows != wanted]
+    return found
 
 
 @pytest.mark.parametrize(
-    ("columns", "row", "changes", "reason"),
-    [
-        ("feeling mood, PRIMARY KEY (id)", "'sad'", (_rename("sad", "blue"), _rename("glad", "sad")), "column feeling"),
-        ("two pair, PRIMARY KEY (id)", "'(sad,x)'", (_rename("sad", "blue"),), "column two"),
-    ],
+    "renames", [(("sad", "blue"), ("so so", "so")), _SWAP], ids=["other names", "names of each other"]
 )
-def test_an_article_is_reinitialized_where_the_log_does_not_tell_the_label(
-    databases: DatabasesFactory, tmp_path: Path, columns: str, row: str, changes: tuple[str, ...], reason: str
+def test_articles_of_the_type_are_reinitialized(
+    ends: Databases, tmp_path: Path, renames: tuple[tuple[str, str], ...]
 ) -> None:
-    site = _site(databases(), tmp_path, columns)
-    with _open_transaction(site, f"INSERT INTO item VALUES (1, {row}), (2, {row})"):
-        site.at_publisher(*changes)
-    read = site.read_log()
-    read.raise_error()
-    assert any("waits for a snapshot" in it and reason in it for it in read.notices), read.notices
-    whole_run(site)
-    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+    site = _site_of(ends, tmp_path)
+    site.at_publisher(*_insert(3, "sad"), "UPDATE item SET feeling = 'sad' WHERE id = 2")
+    site.read_log().raise_error()
+    with _open_transaction(site, *_insert(4, "sad"), "DELETE FROM many WHERE id = 2"):
+        site.at_publisher(*(_rename(*it) for it in renames), *_insert(5, renames[0][1] if len(renames) == 2 else "sad"))
+        read = site.read_log()
+        read.raise_error()
+    assert sum("a label of type public.mood was renamed" in it for it in read.notices) >= 2 * len(_TABLES)
+    site.at_publisher(*_insert(6, "glad"), "ALTER TABLE item ADD COLUMN other mood DEFAULT 'glad'")
+    for _ in range(2):
+        good_run(site)
+    assert _differences(site) == []
 
 
-def test_labels_follow_that_setup_has_seen_before_the_log_reader(databases: DatabasesFactory, tmp_path: Path) -> None:
-    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
-    site.at_publisher("INSERT INTO item VALUES (1, 'sad')")
-    site.at_publisher(_rename("sad", "blue"), "INSERT INTO item VALUES (2, 'blue')")
-    site.set_up()
-    site.at_publisher("ALTER TYPE mood ADD VALUE 'ok' BEFORE 'glad'", "INSERT INTO item VALUES (3, 'ok')")
-    site.set_up()
-    site.at_publisher("ALTER TABLE item ADD COLUMN price int", _rename("ok", "well"))
-    for result in whole_run(site).values():
-        result.raise_error()
-    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
-    assert site.at_subscriber(_LABELS) == site.at_publisher(_LABELS)
-
-
-def test_setup_goes_on_where_labels_are_others_in_a_way_that_nothing_tells(
+def test_an_article_is_copied_before_another_one_delivers_the_old_name(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
-    _unannounced(site, _rename("sad", "blue"), "ALTER TYPE mood ADD VALUE 'ok'")
-    site.at_publisher("ALTER TYPE mood ADD VALUE 'well'", "INSERT INTO item VALUES (1, 'blue')")
-    stopped = site.read_log()
-    assert stopped.error is not None
-    assert "alter the type at the Subscribers too; then run `tranrepl setup FILE`" in (stopped.error.remedy or "")
-    site.at_subscriber(_rename("sad", "blue"), *(f"ALTER TYPE mood ADD VALUE '{it}'" for it in ("ok", "well")))
+    site = _site_of(databases(), tmp_path)
+    site.at_publisher(*_insert(3, "sad"))
+    site.read_log().raise_error()
+    site.at_publisher(_rename("sad", "blue"), *_insert(4, "blue"))
+    site.at_publisher("ALTER TABLE keyed ALTER COLUMN n TYPE bigint")
+    good_run(site)
+    good_run(site)
+    assert _differences(site) == []
+
+
+def test_another_publication_goes_on_with_the_old_name_until_it_reads_the_rename(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    """Its commands wait in the store, while the first one's snapshot is there already."""
+    site = _site_of(databases(), tmp_path)
+    site.at_publisher("CREATE TABLE beside (id int PRIMARY KEY, feeling mood)")
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    other = Site(
+        site.databases,
+        tmp_path / "other",
+        [{"source": "public.beside", **_COPIED}],
+        SparkHere(),
+        [subscription],
+        publication="sales",
+        replicate_ddl=True,
+    )
+    other.set_up()
+    good_run(other)
+    other.at_publisher("INSERT INTO beside VALUES (1, 'sad')")
+    other.read_log().raise_error()
+    site.at_publisher(_rename("sad", "blue"), "INSERT INTO beside VALUES (2, 'blue')")
+    good_run(site)
+    other.deliver().raise_error()
+    assert other.at_subscriber("SELECT feeling::text FROM beside") == [("sad",)]
+    good_run(other)
+    assert other.differences() == []
+
+
+def _stopped_site(databases: DatabasesFactory, tmp_path: Path, **article: object) -> Site:
+    site = Site(
+        databases(),
+        tmp_path / "store",
+        [{"source": "public.item", "on_unknown_rows": "stop", **_COPIED, **article}],
+        SparkHere(),
+        [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}],
+        replicate_ddl=True,
+    )
+    site.at_publisher(*_TYPES, "CREATE TABLE item (id int PRIMARY KEY, feeling mood)")
+    site.at_subscriber(*_TYPES)
+    site.at_publisher("INSERT INTO item VALUES (1, 'sad'), (2, 'glad')")
     site.set_up()
-    for result in whole_run(site).values():
-        result.raise_error()
-    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+    good_run(site)
+    return site
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_each_way_on_of_a_stopped_article_works(databases: DatabasesFactory, tmp_path: Path, way: int) -> None:
+    site = _stopped_site(databases, tmp_path)
+    site.at_publisher("INSERT INTO item VALUES (3, 'sad')")
+    site.read_log().raise_error()
+    site.at_publisher(*(_rename(*it) for it in _SWAP), "INSERT INTO item VALUES (4, 'sad')")
+    (error,) = [it.error for it in whole_run(site).values() if it.error is not None]
+    assert "a label of type public.mood was renamed" in error.message
+    (command,) = commands_of(error.remedy)[way]
+    assert execute_command(site, command) == []
+    good_run(site)
+    assert site.differences() == []
+
+
+_FILTERS: tuple[tuple[str, str | None], ...] = (
+    ("feeling = 'sad' OR feeling = 'glad'", "feeling = 'blue' OR feeling = 'glad'"),
+    ("feeling <> 'glad'", None),
+)
+
+
+@pytest.mark.parametrize(("condition", "now"), _FILTERS, ids=["names it", "reads it"])
+@pytest.mark.parametrize("unread", [True, False])
+def test_a_row_filter_of_the_type(
+    databases: DatabasesFactory, tmp_path: Path, condition: str, now: str | None, unread: bool
+) -> None:
+    site = _stopped_site(databases, tmp_path, filter=condition, on_unknown_rows="reinitialize")
+    site.at_publisher("INSERT INTO item VALUES (3, 'sad'), (4, 'glad'), (5, 'so so')")
+    if not unread:
+        site.read_log().raise_error()
+    with _open_transaction(site, "INSERT INTO item VALUES (6, 'sad')"):
+        site.at_publisher(_rename("sad", "blue"))
+    site.at_publisher("INSERT INTO item VALUES (7, 'blue'), (8, 'so so')")
+    if now is not None:
+        error, *_ = [it.error for it in whole_run(site).values() if it.error is not None]
+        assert "label 'sad' of type public.mood was renamed, which its row filter names" in error.message
+        assert error.remedy is not None
+        assert error.remedy.startswith("write the article's `filter` with the labels of now")
+        articles = [it.model_copy(update={"filter": now}) for it in site.publication.articles]
+        site.publication = site.publication.model_copy(update={"articles": articles})
+        for command in commands_of(error.remedy)[0]:
+            assert execute_command(site, command) == []
+    for _ in range(2):
+        good_run(site)
+    site.at_publisher("UPDATE item SET feeling = 'so so' WHERE id = 7")
+    site.run()
+    wanted = f"SELECT id, feeling::text FROM item WHERE {now or condition} ORDER BY id"
+    assert site.at_subscriber("SELECT id, feeling::text FROM item ORDER BY id") == site.at_publisher(wanted)
 
 
 def _unannounced(site: Site, *statements: str) -> None:
@@ -166,52 +236,74 @@ def _unannounced(site: Site, *statements: str) -> None:
         pass
 
 
-def test_setup_takes_labels_as_they_are_where_the_log_did_not_announce_them(
+def _announced(site: Site, *statements: str) -> None:
+    site.at_publisher(*statements)
+
+
+@pytest.mark.parametrize("rename", [_announced, _unannounced])
+def test_setup_that_finds_a_rename_reinitializes_too(
+    databases: DatabasesFactory, tmp_path: Path, rename: Callable[..., None]
+) -> None:
+    site = _site_of(databases(), tmp_path)
+    site.at_publisher(*_insert(3, "sad"))
+    rename(site, _rename("sad", "blue"), "ALTER TYPE mood ADD VALUE 'ok' BEFORE 'glad'")
+    site.at_publisher(*_insert(4, "blue"), *_insert(5, "ok"))
+    site.set_up()
+    good_run(site)
+    good_run(site)
+    assert _differences(site) == []
+
+
+def test_setup_between_two_renames_that_undo_each_other(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site_of(databases(), tmp_path)
+    swap = [_rename(*it) for it in _SWAP]
+    site.at_publisher(*swap, *_insert(3, "sad"), *swap, *_insert(4, "sad"))
+    site.set_up()
+    good_run(site)
+    good_run(site)
+    assert _differences(site) == []
+
+
+def test_a_snapshot_waits_for_a_rename_that_nothing_announced_until_setup(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    site = _site(databases(), tmp_path, "feeling mood, PRIMARY KEY (id)")
+    site = _site_of(databases(), tmp_path)
     _unannounced(site, _rename("sad", "blue"))
-    site.set_up()
-    site.at_publisher("CREATE TABLE beside (id int)")
-    site.read_log().raise_error()
-    site.set_up()
-    with site.topology.distributor() as database:
-        (article,) = database.articles.registered(database.publications.get("purchasing"))
-    assert article.definition is not None
-    assert [it.labels for it in article.definition.enumerated.values()] == [("blue", "glad", "so so")]
+    (error,) = execute_command(site, Command("reinitialize", " -s subscriber"))
+    assert "a label of type public.mood is not registered yet" in error.message
+    for command in commands_of(error.remedy):
+        assert execute_command(site, command[0]) == []
+    good_run(site)
+    assert _differences(site) == []
 
 
-@pytest.mark.parametrize("server", ["postgres", "debian_postgres"])
-def test_which_name_the_log_shows_depends_on_what_was_decoded_before(
-    request: pytest.FixtureRequest, databases: DatabasesFactory, server: str
-) -> None:
-    publisher: PostgresServer = request.getfixturevalue(server)
-    site = Site(databases(publisher=publisher), Path("unused"), ["public.item"], SparkHere())
+def test_a_label_in_limits_of_partitions_stops(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = Site(
+        databases(),
+        tmp_path / "store",
+        [{"source": "public.item", "partitions": "same", **_COPIED}],
+        SparkHere(),
+        [{"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}],
+        replicate_ddl=True,
+    )
     site.at_publisher(
         _TYPES[0],
-        "CREATE TABLE item (id int PRIMARY KEY, feeling mood)",
-        "CREATE PUBLICATION p FOR TABLE item",
-        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        "CREATE TABLE item (id int, feeling mood, PRIMARY KEY (id, feeling)) PARTITION BY LIST (feeling)",
+        "CREATE TABLE item_sad PARTITION OF item FOR VALUES IN ('sad')",
+        "CREATE TABLE item_glad PARTITION OF item FOR VALUES IN ('glad')",
     )
-    try:
-        shown = [_shown(site, between) for between in ((), ("INSERT INTO item VALUES (0, 'blue')",))]
-    finally:
-        site.at_publisher("SELECT pg_drop_replication_slot('s')")
-    assert shown == [b"sad", b"blue"]
-
-
-def _shown(site: Site, between: tuple[str, ...]) -> bytes:
-    """Return the label of a row that was written as `sad` before its rename to `blue`, and committed after it."""
-    with _open_transaction(site, "INSERT INTO item VALUES (1, 'sad')"):
-        site.at_publisher(_rename("sad", "blue"), *between)
-    messages = site.at_publisher(
-        "SELECT data FROM pg_logical_slot_get_binary_changes('s', NULL, NULL, 'proto_version', '1', "
-        "'publication_names', 'p')"
-    )
-    *_, last = [bytes(it) for (it,) in messages if bytes(it)[:1] == b"I"]
-    site.at_publisher("DELETE FROM item", _rename("blue", "sad"))
+    site.at_subscriber(_TYPES[0])
+    site.set_up()
+    good_run(site)
     site.at_publisher(
-        "SELECT count(*) FROM pg_logical_slot_get_binary_changes('s', NULL, NULL, 'proto_version', '1', "
-        "'publication_names', 'p')"
+        "INSERT INTO item VALUES (1, 'sad')", _rename("sad", "blue"), "INSERT INTO item VALUES (2, 'blue')"
     )
-    return last.rsplit(b"t\0\0\0", 1)[1][1:]
+    stopped = site.read_log().error
+    assert stopped is not None
+    assert "label 'sad' of type public.mood was renamed, which limits of its partitions name" in stopped.message
+    site.at_subscriber(_rename("sad", "blue"))
+    assert not check(site.topology).blocking
+    site.set_up()
+    good_run(site)
+    good_run(site)
+    assert site.differences() == []

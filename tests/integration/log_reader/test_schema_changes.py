@@ -259,7 +259,7 @@ def test_messages_of_other_programs_do_no_harm(site: Site) -> None:
     assert _shown(site) == ["1.1 2 INSERT 1 o", "1.2 2 INSERT 2 p"]
 
 
-def test_labels_that_are_added_follow_without_a_new_announcement(site: Site) -> None:
+def test_labels_that_are_renamed_reinitialize_without_a_new_announcement(site: Site) -> None:
     _in_one(
         site,
         "INSERT INTO item VALUES (1, 'a', 1, 1, 'sad')",
@@ -269,6 +269,6 @@ def test_labels_that_are_added_follow_without_a_new_announcement(site: Site) -> 
     _read(site)
     assert _shown(site) == [
         "1.1 1 INSERT 1 a 1.00 1 sad",
-        "1.2 1 rename public.mood sad blue",
+        "1.2 1 add public.mood blue happy; unknown: a label of type public.mood was renamed",
         "1.3 3 INSERT 2 b 1.00 1 blue",
     ]

@@ -113,12 +113,12 @@ def test_labels_are_usable_in_the_transaction_that_adds_them(world: World) -> No
     history.transaction().insert(first, ["1", "glad"])
     labels = (
         LabelChange(action=LabelAction.ADD, type_name="public.mood", label="so-so", before="glad"),
-        LabelChange(action=LabelAction.RENAME, type_name="public.mood", label="glad", new_label="happy"),
+        LabelChange(action=LabelAction.ADD, type_name="public.mood", label="happy", before="glad"),
     )
     world.change(first, second, labels=labels)
     history.insert(second, ["2", "so-so"]).insert(second, ["3", "happy"])
     world.delivered()
-    assert site.execute("SELECT id, m::text FROM t ORDER BY t.m, id") == [(2, "so-so"), (1, "happy"), (3, "happy")]
+    assert site.execute("SELECT id, m::text FROM t ORDER BY t.m, id") == [(2, "so-so"), (3, "happy"), (1, "glad")]
 
 
 def test_a_failure_after_a_change_leaves_everything_as_before(world: World) -> None:

@@ -12,7 +12,6 @@ from support.schema_changes import added, change, dropped, nullable, renamed, re
 from support.subscribers import KEY, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import LabelAction, LabelChange
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
@@ -152,20 +151,6 @@ def test_a_primary_key_that_foreign_keys_refer_to_stays(kind: str, make_site: Ca
         "its primary key: the article's is (code) now, change it by hand"
     ]
     assert site.rows("vendor") == [(1, 10)]
-
-
-def test_a_renamed_label_is_renamed_in_rows_that_have_it(plain_site: Site) -> None:
-    site = plain_site
-    if site.kind.database == "postgres":
-        site.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
-    old = site.article("vendor", [ID, Column("mood", "mood")])
-    new = site.next_definition(old, [ID, Column("mood", "mood")])
-    history = History().insert(old, ["1", "sad"]).insert(old, ["2", "glad"])
-    label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
-    history.schema(change(old, new, labels=[label])).insert(new, ["3", "low"])
-    result = site.deliver(history)
-    assert result.error is None, result.error
-    assert site.rows("vendor") == [(1, "low"), (2, "glad"), (3, "low")]
 
 
 def test_what_somebody_did_by_hand_is_not_done_again(plain_site: Site) -> None:

@@ -10,12 +10,12 @@ from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArti
 from tranrepl.model.commands import Method, Propagation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, LabelChange
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction
 from tranrepl.model.table_definition import DefinedColumn, DefinedType, Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
-from tranrepl.publisher.postgres.filter_names import renamed_filter
+from tranrepl.publisher.postgres.filter_names import names_label, renamed_filter
 from tranrepl.publisher.postgres.row_filters import filter_columns
-from tranrepl.publisher.schema_decision import Decision, decide
+from tranrepl.publisher.schema_decision import Decision, decide, renamed_since
 from tranrepl.publisher.schema_stop import SchemaStop
 
 _INT, _TEXT, _VARCHAR, _OWN = 23, 25, 1043, 20_000
@@ -35,9 +35,8 @@ class _Names:
     def renamed_filter(self, text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:
         return renamed_filter(text, table, now, columns)
 
-    def filter_with_labels(self, article: RegisteredArticle, names: Mapping[int, Mapping[str, str]]) -> str | None:
-        changed = any(label in str(article.filter) for of in names.values() for label in of)
-        return None if changed else article.filter
+    def names_label(self, text: str, label: str) -> bool:
+        return names_label(text, label)
 
 
 def _column(ordinal: int, name: str, type_oid: int = _TEXT, **more: object) -> DefinedColumn:
@@ -305,25 +304,52 @@ def _mood(*labels: str) -> DefinedColumn:
 
 
 @pytest.mark.parametrize(
-    ("labels", "changes"),
+    ("labels", "added", "renamed"),
     [
-        (
-            ("sad", "ok", "happy", "mad"),
-            [
-                LabelChange(action=LabelAction.ADD, type_name="public.mood", label="mad"),
-                LabelChange(action=LabelAction.ADD, type_name="public.mood", label="ok", before="happy"),
-            ],
-        ),
-        (
-            ("sad", "glad"),
-            [LabelChange(action=LabelAction.RENAME, type_name="public.mood", label="happy", new_label="glad")],
-        ),
+        (("sad", "ok", "happy", "mad"), [("mad", None), ("ok", "happy")], False),
+        (("sad", "glad"), [("glad", None)], True),
+        (("glad", "happy", "mad"), [("mad", None), ("glad", "happy")], True),
+        (("happy", "sad"), [], True),
     ],
 )
-def test_labels_of_an_enumerated_type_follow(labels: tuple[str, ...], changes: list[LabelChange]) -> None:
+def test_labels_are_added_and_renamed_ones_reinitialize(
+    labels: tuple[str, ...], added: list[tuple[str, str | None]], renamed: bool
+) -> None:
     before = _table(_ID, _mood("sad", "happy"), _B)
-    now = _table(_ID, _mood(*labels), _B)
-    assert list(_decided(now, before=before, tag="ALTER TYPE").labels) == changes
+    decision = _decided(_table(_ID, _mood(*labels), _B), before=before, tag="ALTER TYPE")
+    assert [(it.action, it.label, it.before) for it in decision.labels] == [(LabelAction.ADD, *it) for it in added]
+    assert decision.rows_unknown == ("a label of type public.mood was renamed" if renamed else None)
+    assert decision.is_new
+
+
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [
+        ("a = 'sad'", True),
+        ("a = ANY ('{happy,sad}')", True),
+        ("a = E's\\x61d'", True),
+        ("a = 'happy'", False),
+        ("b > 1 AND a <> 'saddest'", False),
+    ],
+)
+def test_a_renamed_label_that_a_filter_names_stops(condition: str, named: bool) -> None:
+    before, now = (_table(_ID, _mood(*it), _B) for it in (("sad", "happy"), ("blue", "happy")))
+    if not named:
+        assert _decided(now, before=before, tag="ALTER TYPE", row_filter=condition).rows_unknown is not None
+        return
+    with pytest.raises(SchemaStop, match=r"label 'sad' of type public\.mood was renamed, which its row filter names"):
+        _decided(now, before=before, tag="ALTER TYPE", row_filter=condition)
+
+
+def test_a_renamed_label_before_what_setup_found_reinitializes_where_it_has_another_name_there() -> None:
+    found = _table(_ID, _mood("sad", "happy"), _B)
+    article = _article(before=found)
+    for labels, unknown in ((("blue", "happy"), True), (("sad",), False), (("sad", "happy"), False)):
+        announced = TableAnnouncement(100, "ALTER TYPE", _table(_ID, _mood(*labels), _B))
+        decision = renamed_since(article, found, announced)
+        assert (decision is not None and decision.rows_unknown is not None) is unknown
+        reinitialized = article.model_copy(update={"begins_after": _COMMITTED})
+        assert renamed_since(reinitialized, found, announced) is None
 
 
 def test_labels_that_an_earlier_version_wrote_down_follow() -> None:

@@ -11,7 +11,7 @@ from support.schema_changes import added, change, dropped, nullable, renamed, re
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.model.schema_change import ColumnChange, LabelAction, LabelChange
+from tranrepl.model.schema_change import ColumnChange, LabelChange
 from tranrepl.model.table_definition import TableDefinition, UniqueConstraint
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.column_changes import ColumnPlan, RowUpdate, column_plan, reload_reason
@@ -118,31 +118,6 @@ def test_rows_are_known_where_a_value_is_written_alike_in_both_types(before: str
     old = _article(ID, Column("c", before))
     of_table = change(old, _article(ID, Column("d", after)), renamed("c", "d"), retyped(Column("d", after)))
     assert (reload_reason(of_table, old) is None) is known
-
-
-def test_a_renamed_label_is_not_looked_for_within_arrays() -> None:
-    label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
-    old = _article(ID, Column("moods", "mood[]"))
-    assert "values of column moods contain" in str(reload_reason(change(old, old, labels=[label]), old))
-
-
-def test_a_renamed_label_is_not_looked_for_within_values_of_other_types() -> None:
-    label = LabelChange(action=LabelAction.RENAME, type_name="mood", label="sad", new_label="low")
-    old = _article(ID, Column("pair", "pair"))
-    types = [
-        {"oid": 20_000, "name": "mood", "labels": ["sad"], "form": ""},
-        {"oid": 20_001, "name": "pair", "form": ""},
-    ]
-    columns = [
-        {"ordinal": it.ordinal, "name": it.name, "type_oid": 1, "type_modifier": -1, "type_name": it.type_name}
-        | {"not_null": False, "types": types if it.name == "pair" else []}
-        for it in old.columns
-    ]
-    definition = TableDefinition.model_validate(
-        {"name": old.source, "replica_identity": "full", "persistence": "permanent", "columns": columns}
-    )
-    old = old.model_copy(update={"definition": definition})
-    assert "values of column pair contain" in str(reload_reason(change(old, old, labels=[label]), old))
 
 
 def test_a_column_whose_values_are_written_otherwise_is_made_anew() -> None:

@@ -24,7 +24,6 @@ from tranrepl.publisher.announcements import (
     UnpublishedTable,
 )
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
-from tranrepl.publisher.definition_after import labels_alone
 from tranrepl.publisher.joined_changes import may_be_one, together
 from tranrepl.publisher.postgres.logical_messages import SignedMessage
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
@@ -32,7 +31,7 @@ from tranrepl.publisher.postgres.message_secret import MessageKind
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
 from tranrepl.publisher.postgres.schema_messages import read_announcements
-from tranrepl.publisher.schema_decision import Decision, decide, lacks_key, notes_of_what_stays
+from tranrepl.publisher.schema_decision import Decision, decide, lacks_key, notes_of_what_stays, renamed_since
 from tranrepl.publisher.schema_names import SchemaNames
 from tranrepl.publisher.schema_stop import SchemaStop
 
@@ -253,17 +252,15 @@ class _BatchReading:
         before = article.definition
         if isinstance(announced, PartitionsAnnouncement):
             announced = announced.of(before)
-        if not _is_news(article, commit_lsn):
-            of_labels = labels_alone(before, announced)
-            if of_labels is None:
-                return
-            before, announced = of_labels
+        renamed = None if _is_news(article, commit_lsn) else renamed_since(article, before, announced)
+        if renamed is None and not _is_news(article, commit_lsn):
+            return
         latest = self._same_change(article, index, commit_lsn)
         if latest is None:
             self._refuse_without_key_of(article)
         elif latest.tag == announced.tag:
             announced = replace(announced, rewrite=announced.rewrite | latest.rewrite)
-        decision = decide(article, before, announced, schema.names)
+        decision = renamed or decide(article, before, announced, schema.names)
         known = latest.change if latest is not None and self._may_be_one(latest.change, article, decision) else None
         changed = self._numbered(decision, known)
         place = self._place(index, article, changed, decision, announced.tag, known)

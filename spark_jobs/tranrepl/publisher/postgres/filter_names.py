@@ -10,12 +10,14 @@ from psycopg import sql
 from sqlglot import exp
 
 from tranrepl.connections import Connection
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.filter_labels import UnknownLabelsError, present_labels, with_present_names
-from tranrepl.publisher.postgres.row_filters import filter_columns, filter_query, folded_name
+from tranrepl.publisher.postgres.row_filter_check import STRINGS
+from tranrepl.publisher.postgres.row_filters import filter_columns, folded_name
 from tranrepl.publisher.postgres.schema_messages import read_collation
+
+_COMPOSED = ("{", "(", "[")
+"""What a value of several begins with: an array, a row, a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +36,15 @@ class PostgresSchemaNames:
     def renamed_filter(self, text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:
         return renamed_filter(text, table, now, columns)
 
-    def filter_with_labels(self, article: RegisteredArticle, names: Mapping[int, Mapping[str, str]]) -> str | None:
-        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
-            present = present_labels(session, names)
-            if present.keys() != names.keys():
-                return None
-            try:
-                return with_present_names(
-                    session, article.filter or "", lambda it: filter_query(article, it, {}), names, present
-                )
-            except UnknownLabelsError:
-                return None
+    def names_label(self, text: str, label: str) -> bool:
+        return names_label(text, label)
+
+
+def names_label(text: str, label: str) -> bool:
+    """Return whether an expression has a literal that may be this label, or a value with the label in it."""
+    literals = [it.text for it in sqlglot.tokenize(text, read="postgres") if it.token_type in STRINGS]
+    # What an escape sequence says is not looked at.
+    return any(it == label or "\\" in it or (it[:1] in _COMPOSED and label in it) for it in literals)
 
 
 def renamed_filter(text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:

@@ -17,7 +17,6 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.earlier_labels import with_present_labels
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal
 from tranrepl.publisher.log_read import ReadFailure
 from tranrepl.publisher.postgres.announced_tables import SchemaMessages
@@ -74,8 +73,6 @@ class PostgresLogRange:
     """What messages in the log may be signed with."""
     converted: bool = False
     """The server knows the encoding of its text, and so checks it."""
-    open_since: int = 0
-    """LSN before which no transaction was open that the log still has."""
     by_table: Mapping[int, RegisteredArticle] = field(default_factory=dict)
     """The article of each table that the log may name, by oid: an article's own, and the partitions of it."""
 
@@ -161,12 +158,10 @@ class PostgresLogRange:
     def part(self, decoder: PgOutputDecoder, batch: pa.BinaryArray) -> LogPart:
         before, started = decoder.message_bytes, time.perf_counter()
         decoded = decoder.decode(batch)
-        changes, not_told = with_present_labels(decoded.changes, position_of(self.open_since))
-        found = [not_told, None if self.converted else first_unreadable(changes)]
-        unreadable = min((it for it in found if it is not None), key=lambda it: it.place, default=None)
+        unreadable = None if self.converted else first_unreadable(decoded.changes)
         seconds, commit = time.perf_counter() - started, decoded.last_commit
         return LogPart(
-            changes,
+            decoded.changes,
             last_commit=seqno_of(commit.lsn) if commit else None,
             end=position_of(commit.end_lsn) if commit else None,
             transactions=decoded.transactions,

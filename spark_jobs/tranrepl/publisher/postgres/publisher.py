@@ -286,7 +286,6 @@ class PostgresPublisher:
             scripts=scripts,
             secrets=read_secrets(self.session, self.where),
             converted=not is_unconverted(self.session),
-            open_since=self._open_since(articles),
             by_table=articles_by_table(articles, found),
         )
 
@@ -296,12 +295,6 @@ class PostgresPublisher:
         if slowest_standby(self.session) is not None and not self.slot.waits_for_standbys():
             return None
         return PostgresLogStream(self.log_range(articles, start, start, NO_LIMITS, schema=schema))
-
-    def _open_since(self, articles: Sequence[RegisteredArticle]) -> int:
-        """Return an LSN before which no transaction was open that the slot's log still has; 0 where nobody asks."""
-        if not any(it.definition is not None and it.definition.renamed_labels for it in articles):
-            return 0
-        return self.slot.restart_lsn()
 
     def refuse_script(self, script: str) -> None:
         if (why := refusal(script)) is not None:

@@ -27,7 +27,7 @@ from tranrepl.settings.publication import Article
 _OF_THE_MOMENT = re.compile("now|today|tomorrow|yesterday", re.IGNORECASE)
 """Words that the input functions of dates and times take for the moment at which a condition is parsed."""
 _ESCAPED = (TokenType.BYTE_STRING, TokenType.UNICODE_STRING)
-_STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.NATIONAL_STRING, *_ESCAPED)
+STRINGS = (TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.NATIONAL_STRING, *_ESCAPED)
 _NO_MOMENT = "tranrepl"
 _NOT_A_MOMENT = (b"22007", b"22008")
 """What a date's or time's input function says of a text that is none."""
@@ -135,7 +135,7 @@ def _moment(session: Session, table: TableName, condition: str) -> str | None:
     """Return a literal that the server reads as a date or time of now. With another word in the place of that one, it
     is no date any more, while a text stays one."""
     for token in sqlglot.tokenize(condition, read="postgres"):
-        if token.token_type not in _STRINGS:
+        if token.token_type not in STRINGS:
             continue
         literal = condition[token.start : token.end + 1]
         other = _without_moment(token, literal)

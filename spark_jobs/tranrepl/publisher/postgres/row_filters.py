@@ -7,7 +7,7 @@ so the very predicate that a snapshot or a validation reads the table with.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -21,20 +21,11 @@ from psycopg import RawCursor, sql
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tranrepl.errors import DataError, ErrorDetails, TransientError
+from tranrepl.errors import DataError, ErrorDetails
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.table_definition import labels_follow
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.publisher.label_names import LabelNames, translated
 from tranrepl.publisher.log_range import UnclearRowsError
-from tranrepl.publisher.postgres.filter_labels import (
-    PresentLabels,
-    UnknownLabelsError,
-    defined_columns,
-    label_names,
-    present_labels,
-    types_of,
-    with_present_names,
-)
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -43,8 +34,13 @@ _REMEMBERED = 10_000
 _REMEMBERED_BYTES = 8 * 1024 * 1024
 _ASKED_BYTES = 64 * 1024 * 1024
 """Bytes of values in one query: as text of an array they may be twice as long, and a server takes 1 GB."""
-_MORE_RENAMES = 10
-"""How often labels may be renamed while one query is asked."""
+_LABELS = """
+SELECT enumtypid::bigint, array_agg(enumlabel::text ORDER BY enumsortorder)
+  FROM pg_catalog.pg_enum WHERE enumtypid = ANY (%s::oid[]) GROUP BY enumtypid
+"""
+_NO_LABEL = "22P02"
+"""What the server says of a value that is no label of an enumerated type."""
+_RENAMED = "a label of a type that its row filter reads was renamed"
 _REMEDY = (
     "write the article's `filter` so that it has an answer for each row, and run `tranrepl setup FILE`: what is not "
     "read yet is read with it"
@@ -109,6 +105,15 @@ def filter_positions(article: RegisteredArticle) -> tuple[int, ...]:
     return tuple(at for at, column in enumerate(article.columns) if column.name in names)
 
 
+def _labels_read(article: RegisteredArticle) -> dict[int, tuple[str, ...]]:
+    """Return the labels of the enumerated types that columns of the article's filter are made of, by the types'
+    numbers."""
+    known = {} if article.definition is None else article.definition.by_ordinal
+    columns = [known.get(article.columns[at].ordinal) for at in filter_positions(article)]
+    types = [of for it in columns if it is not None for of in it.types or ()]
+    return {it.oid: it.labels for it in types if it.labels is not None}
+
+
 @dataclass(slots=True)
 class _Remembered:
     rows: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))
@@ -124,7 +129,7 @@ class PostgresRowFilters:
     collations: Mapping[int, Mapping[str, sql.Identifier]]
     """Collations by article_id and column, where they are not those of the columns' types."""
     announced: bool = True
-    """Labels that are renamed are announced in the log, so that a value's names are those of its article."""
+    """Labels that are renamed are announced in the log, so that a value has the labels of its article's definition."""
     _remembered: dict[int, _Remembered] = field(default_factory=dict)
 
     @classmethod
@@ -160,8 +165,10 @@ class PostgresRowFilters:
         if len(new):
             first = pc.index_in(distinct.take(pa.array(new)), value_set=rows)
             parts = [self._answers(article, part) for part in _parts([column.take(first) for column in columns])]
-            _refuse_unclear(parts, new, encoded)
-            answers[new] = np.concatenate([it.matching for it in parts])
+            told = [it for it in parts if it is not None]
+            if len(told) < len(parts):
+                raise UnclearRowsError(_RENAMED, np.isin(encoded.indices.to_numpy(), new))
+            answers[new] = np.concatenate(told)
             rows = distinct.take(pa.array(new))
             fits = known.rows.nbytes + rows.nbytes <= _REMEMBERED_BYTES
             if fits and len(known.rows) + len(new) <= _REMEMBERED:
@@ -170,63 +177,23 @@ class PostgresRowFilters:
         matching: Bools = answers[encoded.indices.to_numpy()]
         return matching
 
-    def _answers(self, article: RegisteredArticle, columns: Sequence[pa.StringArray]) -> _Answers:
-        """Return the answers for rows whose labels have the names of the article's definition."""
-        positions = filter_positions(article)
-        known = types_of(defined_columns(article, positions))
-        if not known:
-            return _Answers(self._evaluate(article, columns))
-        for _ in range(_MORE_RENAMES):
-            present = self._present_labels(article, known)
-            try:
-                answers = self._answers_by(article, columns, known, present)
-            except DataError:
-                if self._present_labels(article, known) == present:
-                    raise
-                continue
-            if self._present_labels(article, known) == present:
-                return answers
-        raise TransientError(
-            f"Publisher {self.session.info.dbname}, article {article.source}: filter: labels of its columns' types are "
-            "renamed all the while",
-            article=str(article.source),
-        )
-
-    def _present_labels(
-        self, article: RegisteredArticle, types: Mapping[int, tuple[str, ...]]
-    ) -> dict[int, PresentLabels]:
-        with translated_errors(self._where(article)):
-            return present_labels(self.session, types)
-
-    def _answers_by(
-        self,
-        article: RegisteredArticle,
-        columns: Sequence[pa.StringArray],
-        known: Mapping[int, tuple[str, ...]],
-        present: Mapping[int, PresentLabels],
-    ) -> _Answers:
-        if all(it not in present or present[it].labels == labels for it, labels in known.items()):
-            return _Answers(self._evaluate(article, columns))
+    def _answers(self, article: RegisteredArticle, columns: Sequence[pa.StringArray]) -> Bools | None:
+        """Return the answers; None where the values may have other labels than the catalogue."""
+        labels = _labels_read(article)
+        if not labels:
+            return self._evaluate(article, columns)
         try:
-            names = {it: present[it].names_of(labels) for it, labels in known.items() if it in present}
-            condition = with_present_names(self.session, article.filter or "", self._asking(article), names, present)
-        except UnknownLabelsError:
-            none = np.zeros(len(columns[0]), dtype=np.bool_)
-            return _Answers(none, ~none, "labels of a type that its row filter reads were renamed")
-        defined = defined_columns(article, filter_positions(article))
-        renamed = [label_names(it, at, names, announced=self.announced) for at, it in enumerate(defined)]
-        values, unclear = _with_present_labels(columns, [it for it in renamed if it is not None])
-        clear = np.flatnonzero(~unclear)
-        matching = np.zeros(len(unclear), dtype=np.bool_)
-        if len(clear):
-            asked = article.model_copy(update={"filter": condition})
-            matching[clear] = self._evaluate(asked, [it.take(pa.array(clear)) for it in values])
-        names_of_columns = ", ".join(defined[it.at].name for it in renamed if it is not None)
-        return _Answers(matching, unclear, f"a label inside of values of {names_of_columns} was renamed")
-
-    def _asking(self, article: RegisteredArticle) -> Callable[[str], sql.Composed]:
-        collations = self.collations.get(article.article_id, {})
-        return lambda condition: filter_query(article, condition, collations)
+            answers = self._evaluate(article, columns)
+        except DataError as error:
+            if error.report.database_code == _NO_LABEL:
+                return None
+            raise
+        if self.announced:
+            with translated_errors(self._where(article)):
+                now: dict[int, list[str]] = dict(self.session.execute(_LABELS, [list(labels)]).fetchall())
+            if not all(labels_follow(it, now.get(number, it)) for number, it in labels.items()):
+                return None
+        return answers
 
     def _where(self, article: RegisteredArticle) -> str:
         return f"Publisher {self.session.info.dbname}, article {article.source}: filter"
@@ -236,43 +203,13 @@ class PostgresRowFilters:
             with translated_errors(self._where(article)):
                 # Neither the condition nor a name is a place for %s.
                 values = [array_text(column) for column in columns]
-                query = self._asking(article)(article.filter or "")
+                query = filter_query(article, article.filter or "", self.collations.get(article.article_id, {}))
                 row = RawCursor(self.session).execute(query, values).fetchone()
         except DataError as error:
             error.add(ErrorDetails(article=str(article.source), remedy=_REMEDY))
             raise
         answer = (row[0] if row else None) or ""
         return np.equal(np.frombuffer(answer.encode(), dtype=np.uint8), ord("1"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """For which rows a filter is true, shape (rows,)."""
-
-    matching: Bools
-    unclear: Bools | None = None
-    """Those of which nothing tells; None: none is."""
-    reason: str = ""
-
-
-def _refuse_unclear(parts: Sequence[_Answers], asked: Ints, encoded: pa.DictionaryArray) -> None:
-    """Raise UnclearRowsError where there is no answer for some of the distinct rows that were asked for."""
-    without = [np.zeros(len(it.matching), dtype=np.bool_) if it.unclear is None else it.unclear for it in parts]
-    unclear = asked[np.concatenate(without)]
-    if len(unclear):
-        reason = next(it.reason for it in parts if it.unclear is not None and it.unclear.any())
-        raise UnclearRowsError(reason, np.isin(encoded.indices.to_numpy(), unclear))
-
-
-def _with_present_labels(
-    columns: Sequence[pa.StringArray], names: Sequence[LabelNames]
-) -> tuple[list[pa.StringArray], Bools]:
-    """Return the values with the names that labels have now, and the rows of which they do not tell what they have."""
-    now, unclear = list(columns), np.zeros(len(columns[0]), dtype=np.bool_)
-    for it in names:
-        now[it.at], not_told = translated(columns[it.at], it)
-        unclear |= not_told
-    return now, unclear
 
 
 def _parts(columns: Sequence[pa.StringArray]) -> Iterator[list[pa.StringArray]]:

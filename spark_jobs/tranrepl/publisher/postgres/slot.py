@@ -87,14 +87,6 @@ class ReplicationSlot:
             state = SlotState.INVALIDATED
         return Slot(self.name, state, invalidation or wal_status or "", lsn_number(confirmed or "0/0"))
 
-    def restart_lsn(self) -> int:
-        """Return where the log begins that the slot keeps: with the oldest transaction that may still be read of it."""
-        with translated_errors(self.where):
-            row = self._session.execute(
-                "SELECT restart_lsn::text FROM pg_catalog.pg_replication_slots WHERE slot_name = %s", [self.name]
-            ).fetchone()
-        return 0 if row is None or row[0] is None else lsn_number(row[0])
-
     def _invalidation_column(self) -> LiteralString:
         if self._version >= 17:
             return "coalesce(s.invalidation_reason, '')"

@@ -17,7 +17,7 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, SchemaChange
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_steps import (
@@ -36,11 +36,10 @@ from tranrepl.subscriber.value_conversion import UnfitValueError, conversion
 
 @dataclass(frozen=True, slots=True)
 class RowUpdate:
-    """Rows get another value in a column, in the Publisher's text: all of them, or those that have `old_value`."""
+    """All rows get another value in a column, in the Publisher's text."""
 
     column: str
     value: str | None
-    old_value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +76,7 @@ def reload_reason(change: SchemaChange, old: RegisteredArticle) -> str | None:
             columns[it.new_name or ""] = columns.pop(it.column)
         elif it.action is ColumnAction.RETYPE and known is not None and not _same_text(known.type_name, it.type_name):
             return f"column {it.column} changed from {known.type_name} to {it.type_name}, which is written otherwise"
-    for label in change.labels:
-        names = change.type_names(label)
-        inside = [it.name for it in old.columns if any(_has_type_inside(old, it, name) for name in names)]
-        if label.action is LabelAction.RENAME and inside:
-            return (
-                f"label {label.label} of type {label.type_name} was renamed, which values of column {inside[0]} contain"
-            )
     return None
-
-
-def _has_type_inside(article: RegisteredArticle, column: PublishedColumn, type_name: str) -> bool:
-    """Return whether a column's type is made of another one, as an array is."""
-    if column.type_name == type_name:
-        return False
-    defined = None if article.definition is None else article.definition.by_ordinal.get(column.ordinal)
-    types = [] if defined is None else [it.name for it in defined.types or ()]
-    return column.type_name == f"{type_name}[]" or type_name in types
 
 
 def _same_text(before: str, after: str | None) -> bool:
@@ -127,14 +110,7 @@ def column_plan(
     making = _Plan(database, dialect, old, new, at, columns, rows_unknown=change.rows_unknown is not None)
     for number, it in enumerate(change.columns):
         making.add(it, change.columns[number + 1 :])
-    renamed = [it for it in change.labels if it.action is LabelAction.RENAME]
-    relabelled = [
-        RowUpdate(column.name, label.new_label, label.label)
-        for label in renamed
-        for column in new.columns
-        if column.type_name in change.type_names(label)
-    ]
-    return ColumnPlan(tuple(making.steps), (*making.updates, *relabelled), tuple(making.notes), making.at)
+    return ColumnPlan(tuple(making.steps), tuple(making.updates), tuple(making.notes), making.at)
 
 
 @dataclass(slots=True)

@@ -16,8 +16,4 @@ def update_statement(at: SqlTarget, update: RowUpdate) -> sa.Update | None:
     table = at.table()
     column = table.c[update.column]
     value = None if update.value is None else converts.convert(update.value)
-    statement = sa.update(table).values({column.name: sa.bindparam("tranrepl_value", value, converts.bind)})
-    if update.old_value is not None:
-        old = sa.bindparam("tranrepl_old", converts.convert(update.old_value), converts.bind)
-        statement = statement.where(column == old)
-    return statement
+    return sa.update(table).values({column.name: sa.bindparam("tranrepl_value", value, converts.bind)})

@@ -16,6 +16,7 @@ from psycopg import sql
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import LabelAction, LabelChange, SchemaChange
+from tranrepl.model.table_definition import TableDefinition, added_labels
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
@@ -50,29 +51,6 @@ class _EnumType:
     name: TableName
     """As this session sees it."""
     labels: Sequence[str]
-
-
-def without_made(change: SchemaChange, new: RegisteredArticle, others: Sequence[RegisteredArticle]) -> SchemaChange:
-    """Return the change to the `new` definition without what it does to labels that was done with one of the other
-    articles, which have the type too and may be ahead, as where this one waited for a snapshot.
-
-    The names at the Subscriber do not tell that where labels took turns.
-    """
-    if new.definition is None or not change.labels:
-        return change
-    own = new.definition.renamed_labels
-    numbers = {of.name: number for number, of in new.definition.enumerated.items()}
-    made = [it for of in others if of.definition is not None for it in of.definition.renamed_labels]
-    since = {(it.type_oid, it.label) for it in made if it not in own}
-
-    def is_made(label: LabelChange) -> bool:
-        number = numbers.get(label.type_name)
-        if label.action is LabelAction.ADD:
-            return (number, label.label) in since
-        renames = [it for it in own if (it.type_oid, it.label, it.new_label) == (number, label.label, label.new_label)]
-        return bool(renames) and renames[-1] in made
-
-    return change.model_copy(update={"labels": tuple(it for it in change.labels if not is_made(it))})
 
 
 def type_numbers(session: Session, old: RegisteredArticle, new: RegisteredArticle, change: SchemaChange) -> Numbers:
@@ -112,19 +90,29 @@ def add_labels(session: Session, change: SchemaChange, numbers: Numbers) -> Iter
             yield _execute(session, added_label(it, found.name, known=it.before in found.labels))
 
 
-def rename_labels(session: Session, where: str, change: SchemaChange, numbers: Numbers) -> Iterator[str]:
-    """Rename the types and the labels that a change renames and that have their old names, inside the open
-    transaction; yield what was done. Raises MissingRightError where a type may not be moved."""
+def add_missing_labels(session: Session, table: TableName, source: TableDefinition) -> Iterator[str]:
+    """Add the labels that the Publisher's types have and those of the destination lack, as where labels were renamed
+    while nothing announced it; yield what was done."""
+    columns: dict[str, int] = dict(session.execute(_TYPES_OF_COLUMNS, [qualified(table).as_string(session)]).fetchall())
+    there = {it.type_name.removesuffix("[]"): columns[it.name] for it in source.columns if it.name in columns}
+    for it in source.enumerated.values():
+        found = _find(session, it.name, there)
+        if found is not None:
+            for label, following in added_labels(found.labels, it.labels or ()):
+                added = LabelChange(action=LabelAction.ADD, type_name=it.name, label=label, before=following)
+                yield _execute(session, added_label(added, found.name, known=True))
+
+
+def rename_types(session: Session, where: str, change: SchemaChange, numbers: Numbers) -> Iterator[str]:
+    """Rename the types that a change renames and that have their old names, inside the open transaction; yield what was
+    done. Raises MissingRightError where a type may not be moved."""
     for it in change.labels:
-        if it.action is LabelAction.ADD:
-            continue
-        found = _find(session, it.type_name, numbers)
-        if found is None:
-            yield _no_type(it.type_name)
-        elif it.action is LabelAction.RENAME_TYPE:
-            yield from _rename_type(session, where, it, found)
-        elif it.label in found.labels and it.new_label not in found.labels:
-            yield _execute(session, renamed_label(it, found.name))
+        if it.action is LabelAction.RENAME_TYPE:
+            found = _find(session, it.type_name, numbers)
+            if found is None:
+                yield _no_type(it.type_name)
+            else:
+                yield from _rename_type(session, where, it, found)
 
 
 def _rename_type(session: Session, where: str, change: LabelChange, found: _EnumType) -> Iterator[str]:
@@ -155,12 +143,6 @@ def added_label(change: LabelChange, name: TableName, *, known: bool) -> sql.Com
     before = known and change.before is not None
     place = sql.SQL(" BEFORE {}").format(sql.Literal(change.before)) if before else sql.SQL("")
     return _altered(name, sql.SQL("ADD VALUE IF NOT EXISTS {}").format(sql.Literal(change.label)) + place)
-
-
-def renamed_label(change: LabelChange, name: TableName) -> sql.Composed:
-    """Return what renames a label."""
-    names = sql.Literal(change.label), sql.Literal(change.new_label)
-    return _altered(name, sql.SQL("RENAME VALUE {} TO {}").format(*names))
 
 
 def renamed_type(change: LabelChange) -> Iterator[sql.Composed]:

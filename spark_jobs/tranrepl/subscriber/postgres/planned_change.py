@@ -12,7 +12,7 @@ from tranrepl.model.schema_change import LabelAction, LabelChange, PartitionActi
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.subscriber.key_change import changed_key
 from tranrepl.subscriber.postgres.alter_statements import actions
-from tranrepl.subscriber.postgres.enum_labels import added_label, renamed_label, renamed_type, type_name_of
+from tranrepl.subscriber.postgres.enum_labels import added_label, renamed_type, type_name_of
 from tranrepl.subscriber.postgres.key_change import replaced_key
 from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import create_partition, partition_destination
@@ -37,8 +37,6 @@ def _label_statements(change: LabelChange) -> Iterator[sql.Composed]:
     match change.action:
         case LabelAction.ADD:
             yield added_label(change, type_name_of(change), known=True)
-        case LabelAction.RENAME:
-            yield renamed_label(change, type_name_of(change))
         case LabelAction.RENAME_TYPE:
             yield from renamed_type(change)
 

@@ -27,9 +27,8 @@ from tranrepl.subscriber.postgres.enum_labels import (
     Numbers,
     add_labels,
     alters_a_type,
-    rename_labels,
+    rename_types,
     type_numbers,
-    without_made,
 )
 from tranrepl.subscriber.postgres.key_change import change_key
 from tranrepl.subscriber.postgres.missing_types import require_types
@@ -85,7 +84,7 @@ class SchemaChangeApply:
             return
         self._said += told(step, self._where)
         if step.new is not None:
-            self._alter(step, recorded)
+            self._alter(step)
         with translated_errors(self._where):
             self._definitions.move(step.old, step.new)
 
@@ -94,8 +93,8 @@ class SchemaChangeApply:
         said, self._said = self._said, []
         return said
 
-    def _alter(self, step: SchemaStep, recorded: Mapping[str, int]) -> None:
-        self._change_labels(step, recorded)
+    def _alter(self, step: SchemaStep) -> None:
+        self._change_labels(step)
         if step.change.columns or step.change.partitions or step.change.rows_unknown is not None:
             self._alter_table(step)
         self._renew_procedures(step)
@@ -117,12 +116,10 @@ class SchemaChangeApply:
             self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
             self._session.execute("SET CONSTRAINTS ALL DEFERRED")
 
-    def _change_labels(self, step: SchemaStep, recorded: Mapping[str, int]) -> None:
+    def _change_labels(self, step: SchemaStep) -> None:
         if step.new is None or not step.change.labels:
             return
-        mine = (step.old.article_id, step.new.article_id)
-        others = [self._articles[it] for it in recorded.values() if it in self._articles and it not in mine]
-        change = without_made(step.change, step.new, others)
+        change = step.change
         with translated_errors(self._where):
             numbers = type_numbers(self._session, step.old, step.new, change)
             if alters_a_type(self._session, change, numbers):
@@ -130,7 +127,7 @@ class SchemaChangeApply:
             else:
                 self._add_labels_before(change, numbers)
         with translated_errors(self._where):
-            renamed = rename_labels(self._session, self._where, change, numbers)
+            renamed = rename_types(self._session, self._where, change, numbers)
             self._said += [f"{self._where}: {it}" for it in renamed]
 
     def _add_labels_before(self, change: SchemaChange, numbers: Numbers) -> None:

@@ -13,6 +13,7 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.destination import find_destination, has_destination
+from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_refusal import make_partition
 from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
 from tranrepl.subscriber.postgres.procedures import trusted
@@ -36,7 +37,7 @@ def create_destination(
     name = article.destination_table
     with translated_errors(f"{where}, table {name}"), session.transaction():
         if has_destination(session, where, name):
-            return _create_partitions(session, where, article, source)
+            return [*_add_labels(session, where, name, source), *_create_partitions(session, where, article, source)]
         create_missing_schema(session, where, name.schema)
         session.execute(_create_table(session, name, article, source))
         # A snapshot may build the indexes of such a table after it is loaded.
@@ -49,7 +50,14 @@ def create_destination(
             ).format(SNAPSHOTS),
             [*key_values(key), str(article.source)],
         )
-        return [f"created table {name} at {where}", *_create_partitions(session, where, article, source)]
+        labels = _add_labels(session, where, name, source)
+        return [f"created table {name} at {where}", *labels, *_create_partitions(session, where, article, source)]
+
+
+def _add_labels(session: Session, where: str, table: TableName, source: TableDescription) -> list[str]:
+    if source.definition is None or not source.definition.enumerated:
+        return []
+    return [f"{where}: {it}" for it in add_missing_labels(session, table, source.definition)]
 
 
 def _create_partitions(session: Session, where: str, article: Article, source: TableDescription) -> list[str]:
