@@ -14,8 +14,9 @@ from conftest import DatabasesFactory
 from support.in_process import deliver_stored, read_log_into_store, replicate
 from support.mariadb import MariaDbServer
 from support.observed import stored_commands
+from support.spark_here import SparkHere
 from support.site import Site, execute
-from support.subscribers import Execute, mssql_execute
+from support.subscribers import STATEMENTS, Execute, mssql_execute, sqlite_execute
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.model.names import TableName
@@ -81,6 +82,37 @@ def test_names_and_values_are_no_sql(
     replicate(site)
     assert run(f"SELECT * FROM {quoted} ORDER BY 1") == [(51, VALUE, "own")]
     assert run("SELECT * FROM canary") == []
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", "sqlite"])
+def test_an_altered_tables_names_and_values_are_no_sql(
+    request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path, kind: str
+) -> None:
+    ends, schema, settings = databases(), "public", dict[str, str]()
+    run: Execute = _executing(ends.subscriber)
+    if kind == "mariadb":
+        server: MariaDbServer = request.getfixturevalue("mariadb")
+        schema = request.getfixturevalue("mariadb_database")
+        ends, run = replace(ends, subscriber=server.connection(schema)), _of_mariadb(server, schema)
+    if kind == "sqlite":
+        schema, settings = "main", STATEMENTS
+        file = str(tmp_path / "subscriber.db")
+        ends, run = replace(ends, subscriber=Connection("subscriber", "sqlite", database=file)), sqlite_execute(file)
+    article = {"source": "public.t", "destination": f"{schema}.t", **settings}
+    site = Site(ends, tmp_path / "store", [article], SparkHere(), replicate_ddl=True)
+    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY)")
+    site.set_up()
+    site.at_publisher("INSERT INTO t VALUES (1)")
+    site.run()
+    site.at_publisher(
+        "INSERT INTO t VALUES (2)",
+        "ALTER TABLE t ADD COLUMN \"%(p)s%\" text DEFAULT 'x'",
+        f"ALTER TABLE t ADD COLUMN {_name(NAME)} text DEFAULT {_value(VALUE)}",
+        "INSERT INTO t VALUES (3)",
+        f"ALTER TABLE t RENAME COLUMN {_name(NAME)} TO {_name(NAME + '2')}",
+    )
+    site.run()
+    assert run("SELECT * FROM t ORDER BY 1") == [(it, "x", VALUE) for it in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(("kind", "letters"), [("postgres", 31), ("mariadb", 35)])

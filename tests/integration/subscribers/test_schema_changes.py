@@ -88,6 +88,34 @@ def test_a_column_takes_null_from_its_place_on(plain_site: Site) -> None:
     assert site.rows("vendor") == [(1, None, "Perth")]
 
 
+_ODD_NAMES = ("p", "%(p)s%", "%(id)s", "50%", "%s", "%%", "100%(tranrepl_0)s", ":id", ":tranrepl_0", "a\"b`c]", "é ?")
+"""What a driver, or SQLAlchemy for it, could take for the place of a value."""
+
+
+def test_columns_of_any_name_are_added_retyped_renamed_and_dropped(plain_site: Site) -> None:
+    site, old = plain_site, plain_site.article("t%(p)s :id", [ID, Column("gone%(id)s", "text", not_null=True)])
+    made = [Column(name, "character varying(40)") for name in _ODD_NAMES]
+    wide = [Column(name, "character varying(90)") for name in _ODD_NAMES]
+    now = [Column(f"{name} {name}", "character varying(90)") for name in _ODD_NAMES]
+    new = site.next_definition(old, [ID, *made])
+    last = site.next_definition(new, [ID, *now])
+    history = History().insert(old, ["1", "x"])
+    additions = [added(it, f"%(id)s {it.name[-3:]}") for it in made]
+    history.schema(change(old, new, nullable("gone%(id)s"), dropped("gone%(id)s"), *additions))
+    history.insert(new, ["2", *_ODD_NAMES])
+    renames = [renamed(before.name, after.name) for before, after in zip(made, now, strict=True)]
+    history.schema(change(new, last, *map(retyped, wide), *renames))
+    history.update(last, ["2", *_ODD_NAMES], ["2", *(f"{it}!" for it in _ODD_NAMES)])
+    history.insert(last, ["3", *(it * 3 for it in _ODD_NAMES)])
+    result = site.deliver(history)
+    assert result.error is None, result.error
+    assert site.rows("t%(p)s :id") == [
+        (1, *(f"%(id)s {it[-3:]}" for it in _ODD_NAMES)),
+        (2, *(f"{it}!" for it in _ODD_NAMES)),
+        (3, *(it * 3 for it in _ODD_NAMES)),
+    ]
+
+
 def test_two_columns_swap_their_names(plain_site: Site) -> None:
     site, old = plain_site, _vendor(plain_site)
     new = site.next_definition(old, [ID, Column("city", NAME.type_name, not_null=True), Column("name", CITY.type_name)])

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 _CHANGES_NOTHING = re.compile(r"\s*(SELECT|SHOW|PRAGMA|SET|WITH|SAVEPOINT|RELEASE)\b", re.IGNORECASE)
-_PARAMETER = re.compile(r":(\w+)\b")
+_PARAMETER = re.compile(r"""`[^`]*`|"[^"]*"|'[^']*'|\[[^\]]*\]|:(\w+)\b""")
+"""A parameter, or a name or a text, in which there is none."""
 _BLANKS = re.compile(r"\s+")
 
 
@@ -66,9 +67,14 @@ class StatementRecorder:
     def execute(self, statement: sa.ClauseElement, parameters: Mapping[str, Any] | None = None) -> None:
         bound = statement.bindparams(**parameters or {}) if isinstance(statement, sa.TextClause) else statement
         compiled = bound.compile(dialect=self.dialect)
-        shown = {name: literal(value) for name, value in compiled.params.items()}
+        shown = {name: self._literal(value) for name, value in compiled.params.items()}
         text = _PARAMETER.sub(lambda found: shown.get(found[1], found[0]), one_line(str(compiled)))
         self.statements.append(text)
+
+    def _literal(self, value: object) -> str:
+        # Some databases read backslashes in a text.
+        written = sa.String().literal_processor(self.dialect) if isinstance(value, str) else None
+        return literal(value) if written is None else written(str(value))
 
     def exec_driver_sql(self, statement: str, **_options: object) -> None:
         self.statements.append(one_line(statement))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
+from pymysql.converters import escape_item
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import InternalError
@@ -115,26 +116,23 @@ class MariaDbColumns:
 
     def execute(self, steps: Sequence[ColumnStep]) -> None:
         net = _Net.of(steps)
-        values = [sa.bindparam(f"tranrepl_{at}", it.value, it.bind) for at, it in _with_value(net)]
         # With another name, a declaration would name the column in its CHECK by the name of before.
         self._alter(list(self._declarations(net)))
-        self._alter(list(self._clauses(net)), values)
+        self._alter(list(self._clauses(net)))
 
-    def _alter(self, clauses: Sequence[str], values: Sequence[sa.BindParameter[Any]] = ()) -> None:
+    def _alter(self, clauses: Sequence[str]) -> None:
+        """Run one ALTER TABLE. Nobody looks for places of values among its names."""
         if clauses:
-            text = sa.text(f"ALTER TABLE {_verbatim(self._table)} {', '.join(clauses)}")
-            self._session.execute(text.bindparams(*values))
+            self._session.exec_driver_sql(
+                f"ALTER TABLE {self._table} {', '.join(clauses)}", execution_options={"no_parameters": True}
+            )
 
     def complete(self, steps: Sequence[ColumnStep]) -> None:
         """Take away the defaults. Whoever inserts at the Subscriber without the column gives it NULL. A column that is
         in the key by then takes none, and has no default any more."""
-        for _, it in _with_value(_Net.of(steps)):
-            if not self._takes_null(it.name):
-                continue
-            self._session.exec_driver_sql(
-                f"ALTER TABLE {self._table} ALTER COLUMN {quoted_name(it.name)} SET DEFAULT NULL",
-                execution_options={"no_parameters": True},
-            )
+        for it in _Net.of(steps).added:
+            if it.value is not None and self._takes_null(it.name):
+                self._alter([f"ALTER COLUMN {quoted_name(it.name)} SET DEFAULT NULL"])
 
     def _takes_null(self, name: str) -> bool:
         schema, table = self._place
@@ -146,9 +144,9 @@ class MariaDbColumns:
 
     def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
         types = [self._declared(it.name, self._spelled(it.type), nullable=False) for it in retyped]
-        names = ", ".join(_verbatim(quoted_name(it)) for it in columns)
+        names = ", ".join(map(quoted_name, columns))
         dropped = ["DROP PRIMARY KEY"] if self._key() else []
-        self._alter([*(f"MODIFY COLUMN {_verbatim(it)}" for it in types), *dropped, f"ADD PRIMARY KEY ({names})"])
+        self._alter([*(f"MODIFY COLUMN {it}" for it in types), *dropped, f"ADD PRIMARY KEY ({names})"])
 
     def _key(self) -> set[str]:
         """Return the columns of the table's primary key, in small letters."""
@@ -160,20 +158,28 @@ class MariaDbColumns:
             # The server takes no column alone out of a key of several.
             yield "DROP PRIMARY KEY"
         for name in net.dropped:
-            yield f"DROP COLUMN {_verbatim(quoted_name(name))}"
+            yield f"DROP COLUMN {quoted_name(name)}"
         for before, after in net.kept.items():
             if before != after.name:
-                yield f"RENAME COLUMN {_verbatim(f'{quoted_name(before)} TO {quoted_name(after.name)}')}"
-        for at, it in enumerate(net.added):
-            given = "" if it.value is None else f" DEFAULT (:tranrepl_{at})"
-            yield f"ADD COLUMN {_verbatim(f'{quoted_name(it.name)} {self._spelled(it.type)}')} NULL{given}"
+                yield f"RENAME COLUMN {quoted_name(before)} TO {quoted_name(after.name)}"
+        for it in net.added:
+            given = "" if it.value is None else f" DEFAULT ({self._literal(it)})"
+            yield f"ADD COLUMN {quoted_name(it.name)} {self._spelled(it.type)} NULL{given}"
 
     def _declarations(self, net: _Net) -> Iterator[str]:
         """Yield what changes a declaration and no name: it may be done twice."""
         for before, after in net.kept.items():
             if after.type is not None or after.nullable:
                 spelled = None if after.type is None else self._spelled(after.type)
-                yield f"MODIFY COLUMN {_verbatim(self._declared(before, spelled, nullable=after.nullable))}"
+                yield f"MODIFY COLUMN {self._declared(before, spelled, nullable=after.nullable)}"
+
+    def _literal(self, column: AddedColumn) -> str:
+        """Return the value as the driver writes it where it is bound."""
+        dialect = self._session.dialect
+        bound = column.bind.dialect_impl(dialect).bind_processor(dialect)
+        value = column.value if bound is None else bound(column.value)
+        # The driver's `_binary X'…'` is no expression of a DEFAULT.
+        return f"x'{value.hex()}'" if isinstance(value, bytes) else str(escape_item(value, "utf8mb4"))
 
     def _spelled(self, made: TypeEngine[Any]) -> str:
         return made.compile(dialect=self._session.dialect)
@@ -208,12 +214,3 @@ class PlannedMariaDbColumns(MariaDbColumns):
         made = self._columns[name]
         null = "NULL" if nullable or made.nullable else "NOT NULL"
         return f"{quoted_name(name)} {type_name or self._spelled(made.type)} {null}"
-
-
-def _with_value(net: _Net) -> list[tuple[int, AddedColumn]]:
-    return [(at, it) for at, it in enumerate(net.added) if it.value is not None]
-
-
-def _verbatim(text: str) -> str:
-    """Return SQL for `sqlalchemy.text`, in which a colon would begin a parameter."""
-    return text.replace(":", "\\:")

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlglot.dialects.sqlite import SQLite
 
 from tranrepl.errors import ConfigurationError
@@ -20,6 +22,22 @@ from tranrepl.subscriber.generic.column_steps import ColumnStep, MadeColumn, Ret
 from tranrepl.subscriber.generic.recorded_statements import StatementRecorder, recorded
 from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, primary_key, rebuild
 from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
+
+
+def with_names_apart(engine: sa.Engine) -> sa.Engine:
+    """Let SQLAlchemy find the places of values, which it writes as `%(name)s` first, in no name: percent signs of names
+    and texts are doubled until a statement is complete."""
+    preparer: Any = engine.dialect.identifier_preparer
+    preparer._double_percents = True
+
+    @event.listens_for(engine, "before_cursor_execute", retval=True)
+    def single(
+        _connection: object, _cursor: object, statement: str, parameters: object, context: Any, _many: object
+    ) -> tuple[str, object]:
+        as_it_is = context.execution_options.get("no_parameters", False)
+        return statement if as_it_is else statement.replace("%%", "%"), parameters
+
+    return engine
 
 
 class SqliteColumns(AlembicColumns):
@@ -99,7 +117,7 @@ class PlannedSqliteColumns(SqliteColumns):
         self._columns = columns
 
     def execute(self, steps: Sequence[ColumnStep]) -> None:
-        engine = sa.create_engine("sqlite://")
+        engine = with_names_apart(sa.create_engine("sqlite://"))
         with engine.connect() as session:
             _made(self._place[1], self._columns).create(session)
             with recorded(session) as ran:

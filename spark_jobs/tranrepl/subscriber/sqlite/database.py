@@ -19,7 +19,7 @@ from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.column_steps import MadeColumn
 from tranrepl.subscriber.generic.database import SqlDatabase, first_line
 from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
-from tranrepl.subscriber.sqlite.columns import PlannedSqliteColumns, SqliteColumns
+from tranrepl.subscriber.sqlite.columns import PlannedSqliteColumns, SqliteColumns, with_names_apart
 from tranrepl.subscriber.value_conversion import Binding, Decimals
 
 _BUSY_SECONDS = 60
@@ -57,7 +57,7 @@ class Sqlite(SqlDatabase):
     def configured(self, engine: sa.Engine) -> sa.Engine:
         event.listen(engine, "connect", _leave_transactions_to_us)
         event.listen(engine, "begin", _begin)
-        return engine
+        return with_names_apart(engine)
 
     def place(self, table: TableName) -> tuple[str | None, str]:
         return None, table.table
