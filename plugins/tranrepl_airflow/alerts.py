@@ -18,6 +18,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.next_steps import RUNBOOK, Place, named, step_lines, usual_file
+from tranrepl.printable import one_line, printable
 from tranrepl.settings.alert import Alert, AlertLevel
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.outcome import ReplicationFailed
@@ -117,7 +118,7 @@ def alert_fields(event: AlertEvent, publication: str, place: Place, error: Error
         remedy=named(error.remedy or "", place, error.article),
         xact_seqno=f"0x{error.xact_seqno}" if error.xact_seqno else "",
         command_id="" if error.command_id is None else str(error.command_id),
-        article=error.article or "",
+        article=one_line(error.article or ""),
         key=error.shown_key or "",
         browse=next((line for line in steps if line.startswith("tranrepl browse ")), ""),
         next_steps="\n".join(steps),
@@ -137,7 +138,8 @@ def notify(alert: Alert, fields: AlertFields, context: Mapping[str, Any]) -> Non
     if _LEVELS.index(fields.level) < _LEVELS.index(alert.level):
         return
     # A notifier puts its own arguments into the context that it is given.
-    template_context = cast("Any", {**context, "alert": asdict(fields)})
+    shown = {name: printable(str(value)) for name, value in asdict(fields).items()}
+    template_context = cast("Any", {**context, "alert": shown})
     new_notifier(alert)(template_context)
 
 
@@ -164,9 +166,19 @@ def new_notifier(alert: Alert) -> BaseNotifier:
     if not (isinstance(found, type) and issubclass(found, BaseNotifier)):
         raise ConfigurationError(f"alerts: notifier: {alert.notifier!r} is no Airflow notifier (BaseNotifier)")
     try:
-        return cast("Callable[..., BaseNotifier]", found)(**alert.arguments)
+        return cast("Callable[..., BaseNotifier]", found)(**_escaping_html(alert.arguments))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"alerts: arguments of {alert.notifier}: {error}") from None
+
+
+def _escaping_html(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the template engine escape what goes into HTML: into an argument that is HTML by its name."""
+    return {
+        name: f"{{% autoescape true %}}{value}{{% endautoescape %}}"
+        if "html" in name and isinstance(value, str) and "{{" in value
+        else value
+        for name, value in arguments.items()
+    }
 
 
 def run_is_late(context: Mapping[str, Any], publication: str, threshold: int, alerts: Sequence[Any]) -> None:

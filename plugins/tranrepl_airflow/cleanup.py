@@ -9,6 +9,7 @@ from airflow.sdk import Context
 
 from tranrepl.errors import ReplicationError
 from tranrepl.next_steps import Place
+from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all
 from tranrepl_airflow.early_warning_alerts import alert_early
@@ -44,9 +45,9 @@ class CleanupOperator(PublicationOperator):
 
     def _report(self, done: Cleanup, publication: Publication, context: Context) -> Any:
         for subscription, why in done.unreachable.items():
-            self.log.warning("Subscription %s keeps what it may need: %s", subscription, why)
+            self.log.warning("Subscription %s keeps what it may need: %s", subscription, one_event(why))
         for subscription, error in done.deactivated.items():
-            self.log.error("%s", error.message)
+            self.log.error("%s", one_event(error.message))
             event, run_id = AlertEvent.SUBSCRIPTION_DEACTIVATED, str(context["run_id"])
             fields = alert_fields(
                 event, publication.publication, Place(self.settings_file, subscription), error, run_id

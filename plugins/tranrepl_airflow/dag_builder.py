@@ -135,7 +135,7 @@ def broken_dag(path: Path, message: str) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=[TAG, BROKEN_TAG],
-        doc_md=f"Nothing is replicated: the settings cannot be used.\n\n```\n{message}\n```\n",
+        doc_md=documentation.broken_doc(message),
     ) as dag:
         BrokenSettingsOperator(task_id="settings", message=message, doc_md=documentation.BROKEN_SETTINGS)
     return dag

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tranrepl.model.commands import Operation
+from tranrepl.printable import one_line, printable
 from tranrepl.settings.publication import Article, Publication, Subscription
 from tranrepl.settings.values import CONTINUOUS
 from tranrepl_airflow.parameters import AdministrationAction
@@ -89,6 +91,24 @@ CLEANUP = (
 )
 
 
+def code(text: str) -> str:
+    """Return Markdown that shows a text which somebody else wrote, and obeys nothing in it."""
+    shown = one_line(text)
+    fence = _fence(shown, 1)
+    return f"{fence} {shown} {fence}" if "`" in shown else f"{fence}{shown}{fence}"
+
+
+def broken_doc(message: str) -> str:
+    """Return Markdown for the page of a DAG whose settings cannot be used."""
+    fence = _fence(message, 3)
+    return f"Nothing is replicated: the settings cannot be used.\n\n{fence}\n{printable(message)}\n{fence}\n"
+
+
+def _fence(text: str, shortest: int) -> str:
+    """Return more backticks than the text has side by side."""
+    return "`" * max(shortest, *(len(it) + 1 for it in re.findall("`+", text)), 0)
+
+
 def publication_doc(publication: Publication) -> str:
     """Return Markdown for the DAG's page."""
     articles = _table(
@@ -167,9 +187,9 @@ def _schedule(schedule: str | None) -> str:
 
 
 def _article(article: Article) -> list[str]:
-    columns = ", ".join(article.columns) if article.columns else "all"
-    commands = [str(article.propagation(operation)) for operation in _PROPAGATED]
-    return [str(article.source), str(article.destination_table), columns, *commands]
+    columns = ", ".join(map(code, article.columns)) if article.columns else "all"
+    commands = [code(str(article.propagation(operation))) for operation in _PROPAGATED]
+    return [code(str(article.source)), code(str(article.destination_table)), columns, *commands]
 
 
 def _subscription(subscription: Subscription) -> list[str]:

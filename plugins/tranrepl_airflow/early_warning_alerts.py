@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tranrepl.errors import ReplicationError
 from tranrepl.next_steps import Place, named
+from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, AlertFields, notify_all, run_id_of
 from tranrepl_airflow.job_connections import resolve_connections
@@ -32,7 +33,7 @@ def alert_early(publication: Publication, place: Place, context: Mapping[str, An
     try:
         found = _new_warnings(publication)
     except ReplicationError as error:
-        log.warning("Early warnings were not looked for: %s", error.message)
+        log.warning("Early warnings were not looked for: %s", one_event(error.message))
     except Exception:
         log.exception("Early warnings were not looked for")
     else:

@@ -1,13 +1,12 @@
 """What Replication Monitor needs to know of a publication.
 
-Its log reader's task carries it in the serialized DAG, since the API server may have no settings file.
+Its log reader's task carries it in the serialized DAG, as the task's documentation in JSON (`doc_json`), since the API
+server may have no settings file. No other field would do: Airflow renders the others as templates, so that a table's
+name would be evaluated, and cuts those that are long.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
@@ -19,8 +18,6 @@ from tranrepl.settings.publication import Publication, SyncType
 if TYPE_CHECKING:
     from tranrepl.admin.status.state import Thresholds
 
-MONITORED = "monitored"
-"""The field of the log reader's task."""
 _KEPT = 256
 """Settings of so many files are read once: hundreds of articles take some milliseconds."""
 
@@ -50,9 +47,8 @@ class MonitoredPublication(BaseModel):
     """Empty where an earlier version parsed the file, as are the articles."""
     articles: tuple[str, ...] = ()
     """Their source tables."""
-    packed_settings: str | None = None
-    """The file's settings but the alerts. Packed, so that Airflow, which renders the field as a template, finds none in
-    a row filter; None where an earlier version serialized the DAG."""
+    file_settings: str | None = None
+    """The file's settings but the alerts, as JSON; None where an earlier version serialized the DAG."""
 
     @classmethod
     def of(cls, publication: Mapping[str, Any]) -> Self:
@@ -71,13 +67,13 @@ class MonitoredPublication(BaseModel):
                 for it in settings.subscriptions
             ),
             articles=tuple(str(it.source) for it in settings.articles),
-            packed_settings=_packed(settings),
+            file_settings=_dumped(settings),
         )
 
     @property
     def settings(self) -> Publication | None:
         """The file's settings as Airflow parsed them last; None where they are not known, or another version's."""
-        return None if self.packed_settings is None else _unpacked(self.packed_settings)
+        return None if self.file_settings is None else _read(self.file_settings)
 
     @property
     def is_continuous(self) -> bool:
@@ -92,15 +88,14 @@ class MonitoredPublication(BaseModel):
         return Thresholds(self.latency_threshold, self.max_distretention * 3600)
 
 
-def _packed(settings: Publication) -> str:
+def _dumped(settings: Publication) -> str:
     # Alerts' arguments may hold what not every reader of the monitor is to see.
-    values = settings.model_dump(mode="json", exclude={"alerts"}, exclude_defaults=True)
-    return urlsafe_b64encode(zlib.compress(json.dumps(values).encode())).decode()
+    return settings.model_dump_json(exclude={"alerts"}, exclude_defaults=True)
 
 
 @lru_cache(_KEPT)
-def _unpacked(settings: str) -> Publication | None:
+def _read(settings: str) -> Publication | None:
     try:
-        return Publication.model_validate_json(zlib.decompress(urlsafe_b64decode(settings)))
+        return Publication.model_validate_json(settings)
     except ValidationError:
         return None

@@ -24,6 +24,7 @@ from tranrepl.jobs.retry import deliver_while_staying, read_while_staying
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.jobs.staying import Stay, StopRequest
 from tranrepl.next_steps import Place, usual_file
+from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
 from tranrepl.spark.output import is_chatter, submission_variables
@@ -35,7 +36,7 @@ from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_answers import read_result, redacted, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
-from tranrepl_airflow.monitored import MONITORED, MonitoredPublication
+from tranrepl_airflow.monitored import MonitoredPublication
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
@@ -90,7 +91,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
 
     def goes_on_after(self, error: ErrorReport) -> None:
         """Log an error after which an agent that stays up goes on."""
-        self.log.warning("%s; going on", error.message)
+        self.log.warning("%s; going on", one_event(error.message))
 
     @property
     def place(self) -> Place:
@@ -125,11 +126,11 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     def _record_skipped(self, result: JobResult) -> None:
         warning = skipped_warning(self.place, result)
         if warning is not None:
-            self.log.warning("%s", warning)
+            self.log.warning("%s", one_event(warning))
 
     def _stopped(self, result: JobResult, error: ErrorReport, context: Context) -> Any:
         if error.kind is ErrorKind.FENCED:
-            self.log.warning("Nothing done: %s", error.message)
+            self.log.warning("Nothing done: %s", one_event(error.message))
             return JobResult().model_dump(mode="json")
         self._record_skipped(result)
         dumped = result.without_command().model_dump(mode="json")
@@ -147,7 +148,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         if idle is not None:
             self.log.info("Nothing to do, no Spark job is started")
             for notice in idle.notices:
-                self.log.warning("%s", notice)
+                self.log.warning("%s", one_event(notice))
             return idle
         self._look_at_pyspark()
         with TemporaryDirectory(prefix="tranrepl-") as folder:
@@ -163,7 +164,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         require_whole_pyspark()
         warning = mixed_pyspark_warning()
         if warning is not None:
-            self.log.warning("%s", warning)
+            self.log.warning("%s", one_event(warning))
 
     def _result(self, path: Path, failure: str | None, connections: JobConnections) -> JobResult:
         result = read_result(path)
@@ -212,19 +213,16 @@ class ReplicationSparkOperator(SparkSubmitOperator):
 
 
 class LogReaderOperator(ReplicationSparkOperator):
-    """Drains the Publisher's log into the command store.
-
-    `monitored` is a template field because Airflow keeps those with a serialized DAG; there is no Jinja in it.
-    """
+    """Drains the Publisher's log into the command store."""
 
     agent = "log_reader"
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, MONITORED, "stay_until")
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "stay_until")
 
     def __init__(self, *, publication: Mapping[str, Any], stay_until: str = "", **kwargs: Any) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
         super().__init__(publication=publication, **kwargs)
         self.stay_until = stay_until
-        self.monitored = MonitoredPublication.of(publication).model_dump(mode="json")
+        self.doc_json = MonitoredPublication.of(publication).model_dump_json()
 
     def execute(self, context: Context) -> Any:
         """Drain the log, then look for what should be warned of."""

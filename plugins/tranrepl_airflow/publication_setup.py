@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.next_steps import Place
+from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_PREFIX, START_DATE, TAG, dag_id_of
 from tranrepl_airflow.documentation import CHECK, SETUP, setup_doc
@@ -132,11 +133,11 @@ class CheckOperator(_CheckingOperator):
         report = check_report(topology.publication, checked, connections)
         context["ti"].xcom_push(REPORT_KEY, report.model_dump(mode="json"))
         for warning in report.warnings:
-            self.log.warning("%s", warning)
+            self.log.warning("%s", one_event(warning))
         stopping = checked.problems if is_only_checked(context) else checked.blocking
         for problem in checked.problems:
             if not stopping or problem is not stopping[0]:
-                self.log.error("%s", connections.redact(str(problem)))
+                self.log.error("%s", one_event(connections.redact(str(problem))))
         if stopping:
             raise _redacted(stopping[0].report, connections)
         return report.in_words
@@ -158,14 +159,14 @@ class SetupOperator(_CheckingOperator):
 
         def say(what: str) -> None:
             done.append(connections.redact(what))
-            self.log.info("%s", done[-1])
+            self.log.info("%s", one_event(done[-1]))
 
         try:
             set_up(topology, checked.tables, say)
         finally:
             context["ti"].xcom_push(REPORT_KEY, done)
         for problem in checked.needing_attention:
-            self.log.warning("needs attention: %s", connections.redact(str(problem)))
+            self.log.warning("needs attention: %s", one_event(connections.redact(str(problem))))
         return f"set up: {counted(len(done), 'change')}" if done else "nothing to do"
 
 

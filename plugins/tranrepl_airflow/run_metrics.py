@@ -16,6 +16,7 @@ from airflow.sdk.observability import stats
 
 from tranrepl.errors import ErrorKind, ReplicationError
 from tranrepl.jobs.results import JobResult
+from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.job_connections import resolve_connections
 
@@ -59,7 +60,7 @@ def report_run(publication: Publication, agent: str, subscription: str, result: 
     try:
         _send(publication, _left(publication, agent, subscription))
     except ReplicationError as error:
-        log.warning("Metrics of what is left were not reported: %s", error.message)
+        log.warning("Metrics of what is left were not reported: %s", one_event(error.message))
     except Exception:
         log.exception("Metrics of what is left were not reported")
 

@@ -10,10 +10,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from tranrepl_airflow.documentation import code
 from tranrepl_airflow.summary import counted, run_in_words
 
 if TYPE_CHECKING:
@@ -79,7 +81,9 @@ def note_of(tasks: Tasks, xcoms: XComs) -> str:
     lines = [f"log reader: {_problem(error)}"] if error else []
     outcomes = [(it.task_id if isinstance(it, HandTask) else it.subscription, _outcome(it, xcoms)) for it in tasks]
     lines += [f"{subscription}: {line}" for subscription, line in outcomes if line]
-    return "\n".join(lines)[:_MOST_CHARACTERS]
+    # Whole lines: half of one would leave its Markdown open.
+    lengths = accumulate(len(it) + 1 for it in lines)
+    return "\n".join(it for it, length in zip(lines, lengths, strict=True) if length <= _MOST_CHARACTERS)
 
 
 def _outcome(task: DeliveryTasks | ReinitializationTask | HandTask, xcoms: XComs) -> str:
@@ -107,7 +111,8 @@ def _line(group: DeliveryTasks, xcoms: XComs) -> str:
 
 def _problem(error: Mapping[str, Any]) -> str:
     number = f"error {error['number']}: " if error.get("number") else ""
-    return f"{number}{error['message'][:_MOST_OF_A_MESSAGE]}"
+    # Airflow shows a note as Markdown, and an error may be in a value's words.
+    return f"{number}{code(error['message'][:_MOST_OF_A_MESSAGE])}"
 
 
 def _write_note(dag_run: DagRun) -> None:

@@ -14,6 +14,7 @@ from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.skipped_report import skipped_steps, skipped_warning
 from tranrepl.next_steps import Place
+from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, AlertFields, alert_fields, notify_all, settings_file_of
 from tranrepl_airflow.operators import RESULT_KEY
@@ -36,7 +37,7 @@ def alert_skipped(publication: Publication, subscription: str, results: Sequence
     warning = skipped_warning(place, total)
     if warning is None:
         return
-    log.warning("%s", warning)
+    log.warning("%s", one_event(warning))
     fields = skipped_fields(publication.publication, place, total, warning, str(context.get("run_id") or ""))
     notify_all(publication.alerts, fields, dict(context))
 

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.printable import one_event
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
@@ -151,9 +152,9 @@ class ValidationOperator(ReplicationSparkOperator):
             return result
         validation = result.validation.shortened(_MOST_ROWS)
         for line in validation.account():
-            self.log.info("%s", line)
+            self.log.info("%s", one_event(line))
         for article in validation.unequal:
-            self.log.warning("%s", article.summary())
+            self.log.warning("%s", one_event(article.summary()))
             for row in article.rows:
-                self.log.warning("%s: %s %s", row.difference, row.key, ", ".join(row.columns))
+                self.log.warning("%s: %s %s", row.difference, row.key, one_event(", ".join(row.columns)))
         return result.model_copy(update={"validation": validation})

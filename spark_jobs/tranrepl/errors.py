@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, ClassVar, Concatenate, ParamSpec
+from typing import Annotated, Any, ClassVar, Concatenate, ParamSpec
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from tranrepl import __version__
+from tranrepl.printable import one_line, printable
 
 ROW_NOT_FOUND = "20598"
 """SQL Server's number for an UPDATE or DELETE command that met no row at the Subscriber."""
@@ -52,13 +53,22 @@ class _ErrorMessage(BaseModel):
     message: str
     """What happened and where."""
 
+    @field_validator("message")
+    @classmethod
+    def _shown(cls, message: str, known: ValidationInfo) -> str:
+        # An error of the data may be in a value's own words.
+        return one_line(message) if known.data.get("kind") is ErrorKind.DATA else printable(message)
+
+
+_OneLine = Annotated[str, AfterValidator(one_line)]
+
 
 class ErrorDetails(BaseModel):
     """What may be known of an error beside its message: the keyword arguments that an exception is made with."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    remedy: str | None = None
+    remedy: Annotated[str, AfterValidator(printable)] | None = None
     """What to do about it."""
     number: str | None = None
     """SQL Server's number."""
@@ -72,9 +82,9 @@ class ErrorDetails(BaseModel):
     """The delivery stopped before a schema change, which was not applied."""
     damaged_batch: bool = False
     """A batch is not in the store as it was registered."""
-    key: str | None = None
+    key: _OneLine | None = None
     """The failing command's row, as `id = 5`."""
-    command: str | None = None
+    command: _OneLine | None = None
     """The failing command as text. It is for `MSrepl_errors` and the task's log: other places show no values but the
     key's."""
 

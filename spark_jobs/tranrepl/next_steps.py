@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.printable import one_event, one_line
 
 RUNBOOK = "docs/how-to/a-batch-failed.md"
 """Says when to take which way."""
@@ -43,7 +44,7 @@ def usual_file(publication: str) -> str:
 
 def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
     """Return what can be done about an error, in the order to think of it; nothing where its remedy says it all."""
-    file, subscription = shlex.quote(place.settings_file), shlex.quote(place.subscription)
+    file, subscription = _quoted(place.settings_file), _quoted(place.subscription)
     if error.kind is ErrorKind.TRANSIENT:
         only = f" -s {subscription}" if place.subscription else ""
         return (
@@ -55,7 +56,7 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
     look = NextStep("look at the transaction", f"tranrepl browse {file} --from {seqno} --to {seqno}")
     if error.kind is not ErrorKind.DATA or not place.subscription:
         return (look,)
-    article = f" --article {shlex.quote(error.article)}" if error.article else ""
+    article = f" --article {_quoted(error.article)}" if error.article else ""
     return (
         look,
         NextStep("mend the Subscriber's rows, then deliver again", f"tranrepl run {file} -s {subscription}"),
@@ -75,10 +76,18 @@ def named(text: str, place: Place, article: str | None = None) -> str:
         command = found[0]
         for word, name in names.items():
             if name:
-                command = re.sub(rf"(?<= ){word}\b", lambda _, name=name: shlex.quote(name), command)  # type: ignore[misc]
+                command = re.sub(rf"(?<= ){word}\b", lambda _, name=name: _quoted(name), command)  # type: ignore[misc]
         return command
 
     return _COMMAND.sub(with_names, text)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as bash reads it, also one with characters that are not shown."""
+    if one_line(name) == name:
+        return shlex.quote(name)
+    spelled = one_line(name.replace("\\", r"\\").replace("'", r"\'"))
+    return f"$'{spelled}'"
 
 
 def facts(error: ErrorReport) -> dict[str, str]:
@@ -87,7 +96,7 @@ def facts(error: ErrorReport) -> dict[str, str]:
         "error": error.shown_number,
         "transaction": f"0x{error.xact_seqno}" if error.xact_seqno else "",
         "command": "" if error.command_id is None else str(error.command_id),
-        "article": error.article or "",
+        "article": one_line(error.article or ""),
         "key": error.key or "",
     }
     return {name: value for name, value in known.items() if value}
@@ -106,14 +115,14 @@ def step_lines(error: ErrorReport, place: Place) -> Iterator[str]:
 
 def error_block(error: ErrorReport, place: Place) -> str:
     """Return all there is to say of an error, with the stored command: for those who may see the rows."""
-    lines = [named(error.message, place, error.article)]
+    lines = [one_event(named(error.message, place, error.article))]
     shown = facts(error)
     if error.command:
         shown["stored as"] = shortened(error.command)
     width = max(map(len, shown), default=0)
     lines += [f"  {name:{width}}  {value}" for name, value in shown.items()]
     if error.remedy:
-        lines += ["", f"→ {named(error.remedy, place, error.article)}"]
+        lines += ["", one_event(f"→ {named(error.remedy, place, error.article)}")]
     steps = list(step_lines(error, place))
     return "\n".join([*lines, *(["", *steps] if steps else [])])
 

@@ -92,7 +92,7 @@ def test_a_check_reports_and_changes_nothing(site: Site, dags: dict[str, DAG]) -
     last = last_check("setup_purchasing")
     assert last is not None
     assert (last.run_id, last.report.problems) == (run.run_id, (problem,))
-    assert str(_note(run)).startswith(f"check: {problem.message[:100]}")
+    assert str(_note(run)).startswith(f"check: `{problem.message[:100]}")
 
 
 def test_a_publication_is_set_up_without_a_shell(site: Site, dags: dict[str, DAG]) -> None:
@@ -127,7 +127,7 @@ def test_a_transaction_is_skipped_and_delivered_again_by_hand(site: Site, dags: 
 
     wrong = dag.test(run_conf={"action": "skip", "subscription": "reporting", "xact_seqno": third})
     assert _states(wrong) == {"skip": "failed"}
-    assert _note(wrong) == f"skip: subscription reporting: the next transaction to be delivered is 0x{second}"
+    assert _note(wrong) == f"skip: `subscription reporting: the next transaction to be delivered is 0x{second}`"
     assert watermark(site).hex() == first
     skipped = dag.test(run_conf={"action": "skip", "subscription": "reporting", "xact_seqno": f"0x{second}"})
     assert _states(skipped) == {"skip": "success"}
@@ -172,4 +172,4 @@ def test_nothing_is_done_that_nobody_has_chosen(dags: dict[str, DAG]) -> None:
 def test_a_skip_without_a_transaction_fails(site: Site, dags: dict[str, DAG]) -> None:
     run = dags["administration_purchasing"].test(run_conf={"action": "skip", "subscription": "reporting"})
     assert _states(run) == {"skip": "failed"}
-    assert _note(run) == "skip: skip: a subscription and an xact_seqno are needed"
+    assert _note(run) == "skip: `skip: a subscription and an xact_seqno are needed`"

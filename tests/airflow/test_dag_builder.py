@@ -92,8 +92,8 @@ def test_a_publication_without_a_schedule_has_manual_runs_only(
 
 def test_the_documentation_shows_how_each_operation_is_propagated(dag: DAG) -> None:
     lines = str(dag.doc_md).splitlines()
-    assert "| purchasing.vendor | purchasing.vendor | all | CALL | SQL | CALL |" in lines
-    assert '| sales."Order Details" | sales.order_details | id, quantity | CALL | SCALL | CALL |' in lines
+    assert "| `purchasing.vendor` | `purchasing.vendor` | all | `CALL` | `SQL` | `CALL` |" in lines
+    assert '| `sales."Order Details"` | `sales.order_details` | `id`, `quantity` | `CALL` | `SCALL` | `CALL` |' in lines
     assert "| reporting | subscriber | 1 | 10000 |" in lines
     assert "schedule `*/5 * * * *` (UTC)" in lines[0]
 

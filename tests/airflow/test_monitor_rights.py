@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -12,10 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
-from airflow.api.common.delete_dag import delete_dag
-from airflow.dag_processing.bundles.manager import DagBundlesManager
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.models import Log
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
@@ -23,9 +18,9 @@ from airflow.utils.session import create_session
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from sqlalchemy import delete, select
 
-from support.checkout import CHECKOUT
 from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
+from support.monitor_here import monitor_here
 from support.monitor_schema import api_schema, assert_fits
 from support.observed import ITEM, insert_transactions, stored_commands, wait_until
 from support.site import Site
@@ -42,7 +37,6 @@ with warnings.catch_warnings():
 
     from tranrepl_airflow.monitor import action_routes, display
     from tranrepl_airflow.monitor.actions import Action
-    from tranrepl_airflow.monitor.app import monitor_app
     from tranrepl_airflow.monitor.commands import LONGEST_SHOWN
     from tranrepl_airflow.monitor.recent_runs import LastCheck
     from tranrepl_airflow.monitor.triggering import OUR_HEADER
@@ -54,7 +48,6 @@ _HEADERS = {OUR_HEADER: "1"}
 _SECRET = "not for everybody"  # noqa: S105 - a value of a row
 _REST = "x" * 2000
 """What makes the value a long one."""
-_BUNDLE = "dags-folder"
 _ACTIONS = "/api/publication/purchasing/actions"
 Asked = Callable[[str], TestClient]
 
@@ -79,23 +72,10 @@ def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def app(site: Site, airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
-    """Make the monitor's app, in an Airflow that has the publication's DAGs."""
-    dags = tmp_path_factory.mktemp("dags")
     document = site.publication.model_dump(mode="json")
     document["subscriptions"][0]["sync_type"] = "automatic"
-    (dags / "publications").mkdir()
-    (dags / "publications" / "purchasing.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    for file in (CHECKOUT / "dags").glob("*.py"):
-        shutil.copy(file, dags)
-    bag = DagBag(dags, bundle_name=_BUNDLE)
-    assert bag.import_errors == {}
-    DagBundlesManager().sync_bundles_to_db()  # type: ignore[no-untyped-call]
-    sync_bag_to_db(bag, _BUNDLE, None)
-    create_auth_manager()
-    yield monitor_app()
-    with create_session() as session:
-        for dag_id in bag.dags:
-            delete_dag(dag_id, session=session)
+    with monitor_here(document, tmp_path_factory.mktemp("dags")) as app:
+        yield app
 
 
 @pytest.fixture

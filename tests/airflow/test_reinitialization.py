@@ -119,7 +119,7 @@ def test_what_cannot_be_reinitialized_fails_the_run_and_is_its_note(
     finished = dag.test(run_conf={"subscriptions": ["audit"]})
     assert finished.state == "failed"
     assert [(it.subscription, it.articles) for it in marked] == [("audit", ())]
-    assert note_of(finished) == "audit: table holds rows"
+    assert note_of(finished) == "audit: `table holds rows`"
 
 
 def test_a_run_marks_once_however_often_its_task_is_tried(

@@ -139,7 +139,7 @@ def test_a_data_error_over_a_single_connection_fails_the_run_at_once(run: Run, f
     finished = run()
     assert finished.state == FAILED
     assert states(finished) == outcome(SUCCEEDED, FAILED, FAILED, NOT_RUN)
-    assert note_of(finished) == "reporting: row not found"
+    assert note_of(finished) == "reporting: `row not found`"
     assert fake_spark.jobs == ["log_reader", "streams", "single_connection"]
 
 
@@ -184,7 +184,7 @@ def test_what_fails_after_a_failed_log_reader_is_tried_again(run: Run, fake_spar
     assert finished.state == FAILED
     assert states(finished) == outcome(FAILED, FAILED, SUCCEEDED, SUCCEEDED)
     assert note_of(finished) == (
-        "log reader: wal_level is replica\nreporting: nothing to deliver; a batch failed first, row not found"
+        "log reader: `wal_level is replica`\nreporting: nothing to deliver; a batch failed first, `row not found`"
     )
 
 

@@ -1,28 +1,23 @@
-"""Debian's Chromium, driven by Playwright, and what Replication Monitor shows in it."""
+"""Chromium, and what Replication Monitor shows in it."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
+from support.chromium import started_chromium
 from support.embedded_postgres import PostgresServer
 from support.monitored_sites import SECRET_ID, MonitoredSites, monitored_sites
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("needs Chromium. On Debian, as root: apt-get install chromium")
     # Airflow's own pages take their time where other processes are at work.
     expect.set_options(timeout=30_000)
-    # Chromium refuses its sandbox to root, and containers their /dev/shm.
-    arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program, args=arguments) as it:
-        yield it
+    with started_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,8 @@ from tranrepl_airflow.monitor.rendering import Renderer
 
 _STATIC = Path(__file__).with_name("static")
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'self'; object-src 'none'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'self'; form-action 'self'; object-src 'none'; "
+    "base-uri 'none'",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -53,12 +54,15 @@ def monitor_app() -> FastAPI:
     app.exception_handler(HTTPException)(pages.refused)
     app.exception_handler(RequestValidationError)(pages.not_understood)
     app.exception_handler(Exception)(pages.failed)
-    app.middleware("http")(_with_headers)
+    app.middleware("http")(_answer)
     return app
 
 
-async def _with_headers(request: Request, call_next: Call) -> Response:
-    response = await call_next(request)
+async def _answer(request: Request, call_next: Call) -> Response:
+    return _with_headers(request, await call_next(request))
+
+
+def _with_headers(request: Request, response: Response) -> Response:
     for name, value in _HEADERS.items():
         if name != "Cache-Control" or "/static/" not in request.url.path:
             response.headers[name] = value
@@ -111,7 +115,8 @@ class _Pages:
     def failed(self, request: Request, error: Exception) -> Response:
         """Say that a page has failed; the API server's log has the reason."""
         sentence = f"This page failed ({type(error).__name__}). The log of Airflow's API server says why."
-        return self._message(request, 500, sentence)
+        # The framework answers an error outside of all that a response passes otherwise.
+        return _with_headers(request, self._message(request, 500, sentence))
 
     def _message(self, request: Request, status_code: int, sentence: str) -> Response:
         if "/api/" in request.url.path:

@@ -8,12 +8,13 @@ from airflow.models.dag import DagModel, DagTag
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from fastapi import HTTPException
+from pydantic import ValidationError
 from sqlalchemy import select
 
 from tranrepl_airflow.dag_builder import TAG
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.monitor.access import Reader
-from tranrepl_airflow.monitored import MONITORED, MonitoredPublication
+from tranrepl_airflow.monitored import MonitoredPublication
 
 _KEPT = 1000
 
@@ -63,6 +64,9 @@ def _monitored(row: SerializedDagModel) -> MonitoredPublication | None:
     dag = row.dag
     if not dag.has_task(LOG_READER):
         return None
-    # A DAG that an earlier version serialized has none.
-    value = getattr(dag.get_task(LOG_READER), MONITORED, None)
-    return None if value is None else MonitoredPublication.model_validate(value)
+    try:
+        found = MonitoredPublication.model_validate_json(dag.get_task(LOG_READER).doc_json or "")
+    except ValidationError:  # somebody else's DAG with our tag, or an earlier version's
+        return None
+    # Rights are those on the DAG, so what it shows is its own.
+    return found if found.publication == row.dag_id else None

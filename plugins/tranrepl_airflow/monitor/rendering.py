@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 import tranrepl
+from tranrepl.printable import printable
 from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.parts import ALL_PARTS
 
@@ -19,7 +21,10 @@ class Renderer:
 
     def __init__(self) -> None:
         self._templates = Environment(
-            loader=PackageLoader("tranrepl_airflow.monitor"), autoescape=True, undefined=StrictUndefined
+            loader=PackageLoader("tranrepl_airflow.monitor"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_shown,
         )
         self._templates.globals |= {
             "display": display,
@@ -36,6 +41,11 @@ class Renderer:
             mount=mount, airflow=mount.removesuffix("/monitor"), now=datetime.now(UTC), **values
         )
         return HTMLResponse(text, status_code)
+
+
+def _shown(value: object) -> object:
+    """Return what a page shows of a value. What a form sends back is escaped already (`| e`), and as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def mount_of(request: Request) -> str:

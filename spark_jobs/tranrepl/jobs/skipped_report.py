@@ -7,6 +7,7 @@ import shlex
 from tranrepl.errors import ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place
+from tranrepl.printable import one_line
 
 
 def skipped_warning(place: Place, result: JobResult) -> str | None:
@@ -33,5 +34,5 @@ def skipped_steps(place: Place, result: JobResult) -> tuple[str, str]:
 
 def _named(error: ErrorReport) -> str:
     key = f" ({error.key})" if error.key else ""
-    where = f"article {error.article}{key}, command {error.command_id} of 0x{error.xact_seqno}"
+    where = f"article {one_line(error.article or '')}{key}, command {error.command_id} of 0x{error.xact_seqno}"
     return f"error {error.shown_number}, {where}"

@@ -23,6 +23,7 @@ from tranrepl.jobs.requests import (
 )
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.staying import heeding_stops, stopped_by_signals
+from tranrepl.printable import one_event
 from tranrepl.spark.output import silence_py4j
 from tranrepl.spark.submission import write_private
 from tranrepl.spark.without_pandas import without_pandas
@@ -84,13 +85,22 @@ def main(
     result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), job)
     write_private(options.result, result.model_dump_json())
     if result.error is not None:
-        print(f"error: {result.error.message}", file=sys.stderr)  # noqa: T201
+        print(one_event(f"error: {result.error.message}"), file=sys.stderr)  # noqa: T201
     return 1 if result.error else 0
+
+
+class _Events(logging.Formatter):
+    """Whoever reads the log line by line knows from a line's margin whether an event begins there."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return one_event(super().format(record))
 
 
 def log_to_stderr() -> None:
     """Let a job's log go where its caller looks where the job ends without a result."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Events("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     silence_py4j()
 
 
@@ -124,12 +134,16 @@ def with_its_error(connection_ids: Sequence[str], run: Callable[[Mapping[str, Co
         return run({name: from_environment(name) for name in connection_ids})
     except ReplicationError as error:
         if error.kind is ErrorKind.INTERNAL:
-            traceback.print_exc()
+            _print_traceback()
         return JobResult(error=error.report)
     except Exception as error:  # noqa: BLE001 — whatever it is, the caller learns of it by the result
-        traceback.print_exc()
+        _print_traceback()
         message = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
         return JobResult(error=ErrorReport(kind=ErrorKind.INTERNAL, message=message))
+
+
+def _print_traceback() -> None:
+    print(one_event(traceback.format_exc()), file=sys.stderr)  # noqa: T201
 
 
 def started(name: str, job: Callable[[], Run[Request]]) -> tuple[SparkSession, Run[Request]]:

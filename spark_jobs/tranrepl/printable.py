@@ -1,0 +1,26 @@
+"""Text as it is shown: what a terminal, a page or a reader of a log would obey is spelled out instead."""
+
+from __future__ import annotations
+
+import re
+
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+"""Control characters but the tab and the end of a line, marks that turn the direction of text, and what is invisible
+or no character at all."""
+
+
+def printable(text: str) -> str:
+    """Return the text with each character that would be obeyed as its number, as in `\\x1b` and `\\u202e`."""
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """Return the same without ends of lines: a value that has one cannot look like the next line."""
+    return printable(text).replace("\n", r"\n")
+
+
+def one_event(text: str) -> str:
+    """Return the text as a log has it, where only the first line of an event stands at the margin."""
+    return printable(text).replace("\n", "\n  ")
