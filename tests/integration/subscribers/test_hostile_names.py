@@ -14,8 +14,8 @@ from conftest import DatabasesFactory
 from support.in_process import deliver_stored, read_log_into_store, replicate
 from support.mariadb import MariaDbServer
 from support.observed import stored_commands
-from support.spark_here import SparkHere
 from support.site import Site, execute
+from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS, Execute, mssql_execute, sqlite_execute
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection

@@ -88,7 +88,7 @@ def test_a_column_takes_null_from_its_place_on(plain_site: Site) -> None:
     assert site.rows("vendor") == [(1, None, "Perth")]
 
 
-_ODD_NAMES = ("p", "%(p)s%", "%(id)s", "50%", "%s", "%%", "100%(tranrepl_0)s", ":id", ":tranrepl_0", "a\"b`c]", "é ?")
+_ODD_NAMES = ("p", "%(p)s%", "%(id)s", "50%", "%s", "%%", "100%(tranrepl_0)s", ":id", ":tranrepl_0", 'a"b`c]', "é ?")
 """What a driver, or SQLAlchemy for it, could take for the place of a value."""
 
 
