@@ -217,9 +217,9 @@ def _read_by_snapshots(publication: Publication) -> list[TableName]:
 
 
 def _distributor(database: DistributionDatabase) -> Iterator[ReplicationError]:
-    database.ping()
+    schema = database.schema()
     with database.session() as session:
-        lacking = list(right_problems(session, database.where, database.schema()))
+        lacking = list(right_problems(session, database.where, schema))
     yield from lacking
     if not lacking:
         database.is_current()  # raises where a newer version made it
