@@ -14,6 +14,8 @@ from airflow.sdk.log import mask_secret
 from tranrepl.connections import Connection, from_environment, variable_name
 from tranrepl.errors import ConfigurationError
 
+_SECRET_OPTIONS = ("password", "secret", "client_key", "server_key")
+
 
 @dataclass(frozen=True, slots=True)
 class JobConnections:
@@ -51,12 +53,13 @@ def resolve_connections(connection_ids: Iterable[str]) -> JobConnections:
         )
     connections = [connection for connection in found.values() if connection is not None]
     environment = {variable_name(connection.conn_id): connection.as_json() for connection in connections}
-    spellings = {spelling for connection in connections for spelling in _spellings(connection.password)}
+    by_id = {connection_id: from_environment(connection_id, environment) for connection_id in ids}
+    spellings = {it for connection in by_id.values() for secret in _secrets(connection) for it in _spellings(secret)}
     secrets = tuple(sorted(spellings, key=len, reverse=True))
     for secret in secrets:
         mask_secret(secret)
     return JobConnections(
-        by_id={connection_id: from_environment(connection_id, environment) for connection_id in ids},
+        by_id=by_id,
         environment=environment,
         secrets=secrets,
     )
@@ -70,8 +73,12 @@ def find_connection(connection_id: str) -> AirflowConnection | None:
         return None
 
 
-def _spellings(password: str | None) -> set[str]:
+def _secrets(connection: Connection) -> list[str]:
+    """Return the password, and what of the extra is one, as libpq's `sslpassword`."""
+    options = (value for name, value in connection.options.items() if name.endswith(_SECRET_OPTIONS))
+    return [it for it in (connection.password, *options) if it]
+
+
+def _spellings(password: str) -> set[str]:
     # Airflow masks the plain password only; a URL or a JSON text that holds it would pass.
-    if not password:
-        return set()
     return {password, quote_plus(password), quote(password, safe=""), json.dumps(password)[1:-1]}

@@ -1,6 +1,7 @@
 """Connections to databases, from where Airflow keeps them: `AIRFLOW_CONN_<ID>`, as JSON or as a URI.
 
-Source of both forms: Airflow's "Managing Connections", storing connections in environment variables.
+Source of both forms: Airflow's "Managing Connections", storing connections in environment variables, and
+`airflow.sdk.Connection`, which reads them for tasks. Of what an extra holds: `PostgresHook` of Airflow's provider.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from sqlalchemy import URL
 
@@ -26,6 +28,27 @@ _NOTICING_DEAD_PEERS = {
     "tcp_user_timeout": "120000",
 }
 """libpq's keywords; a connection's own options win."""
+_LIBPQ_TRUTHS = {"true": "1", "false": "0"}
+_HOOKS_OWN = "Airflow's hook has it for itself"
+_NO_TOKENS = "no token is fetched: give the connection a login and a password of the database"
+_SESSIONS_OWN = "tranrepl's sessions set it themselves"
+_NOT_LIBPQ = {
+    **dict.fromkeys(("cursor", "sqlalchemy_scheme", "sqlalchemy_query"), _HOOKS_OWN),
+    **dict.fromkeys(
+        (
+            *("iam", "aws_conn_id", "azure_conn_id", "redshift", "cluster-identifier"),
+            *("redshift-serverless", "workgroup-name"),
+        ),
+        _NO_TOKENS,
+    ),
+    **dict.fromkeys(("autocommit", "prepare_threshold", "context", "row_factory", "cursor_factory"), _SESSIONS_OWN),
+    **dict.fromkeys(("application_name", "client_encoding", "replication"), _SESSIONS_OWN),
+}
+"""What Airflow's hook takes in an extra, and libpq does not, or not from there: why it is not used."""
+_FIELDS_IN_EXTRA = {"host": "host", "user": "login", "password": "password", "dbname": "database"}
+"""libpq's keywords for what a connection has fields for. In the hook, the extra's win."""
+_WHOLE_EXTRA = "__extra__"
+"""The key of a URI's query that holds all of an extra, in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +63,7 @@ class Connection:
     password: str | None = field(default=None, repr=False)
     database: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What its extra holds, in text: what is no text there, in JSON's."""
 
     def __str__(self) -> str:
         where = f"{self.host or ''}:{self.port}" if self.port else self.host or ""
@@ -55,7 +79,16 @@ class Connection:
             "dbname": self.database,
             "application_name": application_name,
         }
-        return {**_NOTICING_DEAD_PEERS, **self.options, **{name: v for name, v in parameters.items() if v}}
+        options = {
+            name: _LIBPQ_TRUTHS.get(value, value)
+            for name, value in self.options.items()
+            if value and name not in _NOT_LIBPQ
+        }
+        return {**_NOTICING_DEAD_PEERS, **options, **{name: v for name, v in parameters.items() if v}}
+
+    def unused_by_libpq(self) -> dict[str, str]:
+        """Return why each of its options that Airflow's hook takes is not used, by name."""
+        return {name: _NOT_LIBPQ[name] for name, value in used(self.options).items() if name in _NOT_LIBPQ}
 
     def sqlalchemy_url(self) -> URL:
         """Return the URL of the distribution database, which is PostgreSQL. Raises ConfigurationError for
@@ -74,6 +107,11 @@ def require_postgres(connection: Connection) -> None:
         )
 
 
+def used(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options that ask for something."""
+    return {name: value for name, value in options.items() if value not in ("", "false")}
+
+
 def variable_name(connection_id: str) -> str:
     """Return the name of the environment variable that holds this connection."""
     return f"AIRFLOW_CONN_{connection_id.upper()}"
@@ -85,7 +123,7 @@ def from_environment(connection_id: str, environment: Mapping[str, str] | None =
     Raises ConfigurationError where it is not set or not readable; the value itself is never repeated.
     """
     variable = variable_name(connection_id)
-    value = (os.environ if environment is None else environment).get(variable)
+    value = (os.environ if environment is None else environment).get(variable, "").strip()
     if not value:
         prefix = variable_name("")
         known = os.environ if environment is None else environment
@@ -99,7 +137,8 @@ def from_environment(connection_id: str, environment: Mapping[str, str] | None =
             f"{variable}=postgres://user:password@host:5432/database",
         )
     try:
-        return _from_json(connection_id, value) if value.lstrip().startswith("{") else _from_uri(connection_id, value)
+        read = _from_json if value.startswith("{") else _from_uri
+        return _with_fields_of_extra(read(connection_id, value))
     except (ValueError, TypeError, AttributeError):
         # The text of the original error may hold the password.
         raise ConfigurationError(
@@ -143,35 +182,70 @@ def all_from_environment(connection_ids: Iterable[str]) -> dict[str, Connection]
     return found
 
 
+def _with_fields_of_extra(connection: Connection) -> Connection:
+    """Return the connection as libpq is to take it: one place for each thing. Several ports stay among the options."""
+    if connection.kind not in POSTGRES_KINDS:
+        return connection
+    options = dict(connection.options)
+    given = {name: options.pop(keyword) for keyword, name in _FIELDS_IN_EXTRA.items() if options.get(keyword)}
+    port = connection.port
+    if options.get("port"):
+        port = int(options.pop("port")) if options["port"].isdecimal() else None
+    return replace(connection, **given, port=port, options=options)
+
+
 def _from_json(connection_id: str, value: str) -> Connection:
     fields = json.loads(value)
-    extra = fields.get("extra") or {}
-    if isinstance(extra, str):
-        extra = json.loads(extra)
+    texts = {name: _in_text(fields.get(name)) or None for name in ("host", "login", "password", "schema")}
     return Connection(
         connection_id,
-        kind=fields["conn_type"].lower() if fields.get("conn_type") else "",
-        host=fields.get("host"),
+        kind=_kind(fields["conn_type"].lower()) if fields.get("conn_type") else "",
+        host=texts["host"],
         port=int(fields["port"]) if fields.get("port") else None,
-        login=fields.get("login"),
-        password=fields.get("password"),
-        database=fields.get("schema"),
-        options={name: str(option) for name, option in extra.items()},
+        login=texts["login"],
+        password=texts["password"],
+        database=texts["schema"],
+        options=_options(fields.get("extra")),
     )
 
 
 def _from_uri(connection_id: str, value: str) -> Connection:
-    parts = urlsplit(value)
-    if not parts.scheme:
-        raise ValueError("no scheme")
-    host = unquote(parts.hostname) if parts.hostname else None
+    """Read a URI as `Connection.from_uri` does in Airflow, whose host may have a protocol of its own."""
+    scheme, schemes = urlsplit(value).scheme, value.count("://")
+    if not scheme or schemes > 2:
+        raise ValueError("no scheme, or too many")
+    rest = value.replace(f"{scheme}://", "" if schemes == 2 else "//")
+    if schemes == 2 and set("@:") & set(rest.split("://", 1)[0]):
+        raise ValueError("a login before the second scheme")
+    parts = urlsplit(rest)
+    host, query = _host(parts), dict(parse_qsl(parts.query, keep_blank_values=True))
     return Connection(
         connection_id,
-        kind=parts.scheme.replace("-", "_"),
-        host=host,
+        kind=_kind(scheme),
+        host=f"{parts.scheme}://{host}" if host and schemes == 2 and parts.scheme else host or None,
         port=parts.port,
-        login=unquote(parts.username) if parts.username else None,
-        password=unquote(parts.password) if parts.password else None,
-        database=unquote(parts.path.removeprefix("/")) or None,
-        options=dict(parse_qsl(parts.query)),
+        login=unquote(parts.username or "") or None,
+        password=unquote(parts.password or "") or None,
+        database=unquote(parts.path[1:]) or None,
+        options=_options(query.get(_WHOLE_EXTRA, query)),
     )
+
+
+def _host(parts: SplitResult) -> str:
+    """Return the host. A path, which is where a socket is, keeps its capital letters."""
+    host = unquote(parts.hostname or "")
+    return unquote(parts.netloc.rpartition("@")[2].partition(":")[0]) if "/" in host else host
+
+
+def _kind(scheme: str) -> str:
+    return "postgres" if scheme == "postgresql" else scheme.replace("-", "_")
+
+
+def _options(extra: Any) -> dict[str, str]:
+    """Return an extra, which is an object or an object's text in JSON, as options."""
+    found = json.loads(extra) if isinstance(extra, str) and extra else extra or {}
+    return {name: text for name, value in found.items() if (text := _in_text(value)) is not None}
+
+
+def _in_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

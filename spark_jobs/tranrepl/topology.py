@@ -66,6 +66,17 @@ class Topology:
 
         return open_publisher(self.publisher_connection, self.publication.publication, application)
 
+    def unused_options(self) -> list[str]:
+        """Return a sentence for each connection with options that are not used."""
+        from tranrepl.subscriber.registry import dialect_of
+
+        unused = {it.connection_id: dialect_of(it).unused_options(it) for it in self.connections.values()}
+        return [
+            f"connection {name}: of its extra is not used: {'; '.join(f'{it} ({why})' for it, why in options.items())}"
+            for name, options in unused.items()
+            if options
+        ]
+
     @property
     def positions(self) -> Positions:
         """What is known of positions in the Publisher's log without asking it."""

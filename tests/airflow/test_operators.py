@@ -92,6 +92,14 @@ def test_every_spelling_of_a_password_is_masked(
     assert {PASSWORD, QUOTED_PASSWORD, PLUS_QUOTED_PASSWORD} <= masked
 
 
+def test_passwords_of_an_extra_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    masked: set[str] = set()
+    monkeypatch.setattr("tranrepl_airflow.job_connections.mask_secret", masked.add)
+    monkeypatch.setenv("AIRFLOW_CONN_WITH_KEY", "postgres://me:secret@h/d?sslpassword=k%40y&sslkey=/client.key")
+    resolve_connections(["with_key"])
+    assert masked == {"secret", "k@y", "k%40y"}
+
+
 def test_user_settings_are_kept_and_win(run: Run, publication: Publication, fake_spark: FakeSpark) -> None:
     operator = log_reader(publication, conf={"spark.ui.enabled": "true"}, env_vars={"LANG": "C"}, name="mine")
     run(operator)

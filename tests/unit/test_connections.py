@@ -84,6 +84,43 @@ def test_libpq_gets_every_part_and_the_options() -> None:
     }
 
 
+def test_libpq_gets_what_the_hook_takes_and_not_what_the_hook_has_for_itself() -> None:
+    extra = {
+        "cursor": "dictcursor",
+        "iam": True,
+        "aws_conn_id": "aws",
+        "redshift": False,
+        "sqlalchemy_scheme": "",
+        "keepalives": True,
+        "keepalives_idle": 30,
+        "sslmode": "",
+        "application_name": "me",
+        "gssencmode": None,
+        "options": "-c work_mem=1MB",
+        "target_session_attrs": "read-write",
+        "autocommit": True,
+    }
+    connection = _read(json.dumps({"conn_type": "postgres", "extra": extra}))
+    assert connection.libpq_parameters("test") == {
+        **_NOTICING_DEAD_PEERS,
+        "keepalives": "1",
+        "keepalives_idle": "30",
+        "options": "-c work_mem=1MB",
+        "target_session_attrs": "read-write",
+        "application_name": "test",
+    }
+    assert list(connection.unused_by_libpq()) == ["cursor", "iam", "aws_conn_id", "application_name", "autocommit"]
+
+
+def test_the_extras_host_login_and_database_win_as_in_the_hook() -> None:
+    extra = {"host": "db1,db2", "port": "5432,5433", "user": "me", "password": PASSWORD, "dbname": "sales"}
+    fields = {"conn_type": "postgres", "host": "db", "port": 1, "login": "x", "password": "x", "schema": "x"}
+    read = _read(json.dumps({**fields, "extra": extra}))
+    assert read == Connection("Sales-DB", "postgres", "db1,db2", None, "me", PASSWORD, "sales", {"port": "5432,5433"})
+    assert read.libpq_parameters("test")["port"] == "5432,5433"
+    assert _read(json.dumps({**fields, "extra": {"port": "2"}})).port == 2
+
+
 def test_sqlalchemy_gets_every_part_and_the_options() -> None:
     url = COMPLETE.sqlalchemy_url()
     assert (url.drivername, url.username, url.password, url.host, url.port, url.database, dict(url.query)) == (

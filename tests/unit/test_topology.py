@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,16 @@ def test_each_end_is_found_by_the_connection_that_the_settings_name(topology: To
     assert topology.distributor_connection.connection_id == "distribution"
     assert topology.subscriber_connection("archive").connection_id == "files"
     assert [topology.dialect(name).capabilities.title for name in ("reporting", "archive")] == ["MariaDB", "SQLite"]
+
+
+def test_options_that_are_not_used_are_named_once_with_the_reason(topology: Topology) -> None:
+    options = {"shop": {"cursor": "dictcursor", "sslmode": "require"}, "warehouse": {"charset": "utf8", "iam": "true"}}
+    given = {name: replace(it, options=options.get(name, {})) for name, it in topology.connections.items()}
+    assert replace(topology, connections=given).unused_options() == [
+        "connection shop: of its extra is not used: cursor (Airflow's hook has it for itself)",
+        "connection warehouse: of its extra is not used: charset (tranrepl's sessions set it themselves); "
+        "iam (no token is fetched: give the connection a login and a password of the database)",
+    ]
 
 
 def test_a_subscription_is_known_by_the_publishers_server(topology: Topology) -> None:

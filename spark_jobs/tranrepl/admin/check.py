@@ -111,7 +111,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         publisher = cache(lambda: opened.enter_context(topology.publisher(_APPLICATION)))
         checked.collect(partial(_installed, require_java))
         checked.collect(partial(_installed, require_fitting_spark))
-        checked.warnings.extend(filter(None, [mixed_pyspark_warning()]))
+        checked.warnings.extend(filter(None, [mixed_pyspark_warning(), *topology.unused_options()]))
         checked.collect(lambda: store_problems(publication.distributor.store))
         checked.warnings.extend(not_propagated(publication))
         checked.collect(lambda: clashes(topology))

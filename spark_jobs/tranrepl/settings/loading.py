@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,12 @@ def load_publication(path: Path) -> Publication:
     Raises ConfigurationError that names the file and, for each mistake, its line, the key, the value and what is
     allowed.
     """
-    text = _read(path)
+    return _publication(path, _read(path))
+
+
+@lru_cache(maxsize=4096)
+def _publication(path: Path, text: str) -> Publication:
+    """Return what the text says. It is kept: a DAG file builds several DAGs of each publication file of a folder."""
     root = _compose(path, text)
     if not isinstance(root, yaml.MappingNode):
         what = "is empty" if root is None else "holds no mapping"

@@ -24,6 +24,10 @@ class Dialect(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
+    def unused_options(self, connection: Connection) -> Mapping[str, str]:
+        """Return why each option of the connection that Airflow's hook takes and we do not use is not, by name."""
+        ...
+
     def subscriber(
         self, connection: Connection, key: SubscriptionKey, application_name: str
     ) -> AbstractContextManager[Subscriber]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,10 @@ def test_check_counts_what_setup_will_take(site: Site) -> None:
         assert [it.message for it in problems] == [
             f"Publisher {site.databases.publisher.database}: 1 replication slots are free, 2 are needed"
         ]
-    assert check(site.topology).problems == []
+    given = replace(site.topology.publisher_connection, options={"cursor": "dictcursor"})
+    checked = check(replace(site.topology, connections={**site.topology.connections, given.connection_id: given}))
+    assert checked.problems == []
+    assert [it for it in checked.warnings if "of its extra is not used: cursor (" in it]
 
 
 @pytest.mark.usefixtures("short_ranges")

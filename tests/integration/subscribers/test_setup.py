@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from support.command_history import Column, History, registered, seqno, table_description
 from support.mariadb import MariaDbServer
 from support.subscribers import KEY, Kind, Site
-from tranrepl.connections import Connection
+from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorKind, TransientError
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
@@ -254,9 +256,36 @@ def test_a_refused_login_is_an_error_without_the_password(mariadb: MariaDbServer
         _connect(replace(connection, database=None))
 
 
-def test_an_option_that_the_driver_does_not_know_is_a_configuration_error(mariadb: MariaDbServer) -> None:
-    with pytest.raises(ConfigurationError, match="its options are not those of the driver"):
-        _connect(replace(mariadb.connection("mysql"), options={"no_such_option": "1"}))
+def test_options_of_airflows_mysql_hook_are_taken_and_what_has_no_use_is_named(
+    mariadb: MariaDbServer, mariadb_database: str
+) -> None:
+    mariadb.execute("CREATE USER IF NOT EXISTS 's o@k%'@localhost IDENTIFIED BY 'p@ss/:é'")
+    mariadb.execute(f"GRANT ALL ON `{mariadb_database}`.* TO 's o@k%'@localhost")
+    ((socket,),) = mariadb.execute("SELECT CONCAT(@@datadir, @@socket)")
+    extra = {
+        "unix_socket": socket,
+        "ssl_mode": "DISABLED",
+        "init_command": "SET @given = 1",
+        "charset": "latin1",
+        "cursor": "SSCursor",
+        "local_infile": True,
+        "no_such_option": 1,
+    }
+    uri = f"mysql://s%20o%40k%25:p%40ss%2F%3A%C3%A9@localhost:1/{mariadb_database}?__extra__={quote(json.dumps(extra))}"
+    connection = from_environment("reporting", {"AIRFLOW_CONN_REPORTING": uri})
+    dialect = dialect_of(connection)
+    assert list(dialect.unused_options(connection)) == ["charset", "cursor", "local_infile", "no_such_option"]
+    _connect(connection)
+
+
+def test_tls_that_a_hooks_extra_asks_for_is_asked_of_the_server(mariadb: MariaDbServer, mariadb_database: str) -> None:
+    connection = replace(mariadb.connection(mariadb_database), options={"ssl_mode": "REQUIRED"})
+    ((has_tls,),) = mariadb.execute("SELECT @@have_ssl")
+    if has_tls == "YES":
+        _connect(connection)
+        return
+    with pytest.raises(TransientError, match="SSL"):
+        _connect(connection)
 
 
 def test_a_server_that_is_not_there_is_transient(mariadb: MariaDbServer) -> None:

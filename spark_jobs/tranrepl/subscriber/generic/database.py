@@ -53,7 +53,8 @@ UNBOUNDED_NUMERIC = (38, 15)
 def _engine(database: SqlDatabase, connection: Connection) -> sa.Engine:
     """Return the engine for a connection: what it learns of the server, and the statements that it compiles, serve
     whatever this process asks there next. It keeps no session."""
-    return database.configured(sa.create_engine(database.url(connection), poolclass=NullPool))
+    arguments = database.driver_arguments(connection)
+    return database.configured(sa.create_engine(database.url(connection), connect_args=arguments, poolclass=NullPool))
 
 
 class SqlDatabase:
@@ -119,6 +120,16 @@ class SqlDatabase:
             connection.database,
             dict(connection.options),
         )
+
+    def driver_arguments(self, connection: Connection) -> dict[str, Any]:
+        """Return what the driver's connect is given beside what the URL says."""
+        del connection
+        return {}
+
+    def unused_options(self, connection: Connection) -> Mapping[str, str]:
+        """Return why each option of the connection that is not used is not, by name."""
+        del connection
+        return {}
 
     def engine(self, connection: Connection) -> sa.Engine:
         """Return an engine. Raises ConfigurationError where SQLAlchemy has no such dialect, or its driver is not

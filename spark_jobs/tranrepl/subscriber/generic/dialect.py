@@ -40,6 +40,9 @@ class SqlDialect:
     def capabilities(self) -> Capabilities:
         return self._database.capabilities
 
+    def unused_options(self, connection: Connection) -> Mapping[str, str]:
+        return self._database.unused_options(connection)
+
     @contextmanager
     def subscriber(
         self, connection: Connection, key: SubscriptionKey, application_name: str

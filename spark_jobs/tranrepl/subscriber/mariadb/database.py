@@ -38,6 +38,7 @@ from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.columns import MariaDbColumns, PlannedMariaDbColumns
 from tranrepl.subscriber.mariadb.comparison import WAYS
+from tranrepl.subscriber.mariadb.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import right_problems
 from tranrepl.subscriber.mariadb.session import (
@@ -50,7 +51,6 @@ from tranrepl.subscriber.mariadb.session import (
 )
 from tranrepl.subscriber.value_conversion import ColumnType
 
-_CHARSET = "utf8mb4"
 _COLLATION, _MYSQL_COLLATION = "utf8mb4_nopad_bin", "utf8mb4_0900_bin"
 """Two texts are equal where PostgreSQL says so: the same characters, blanks at the end among them."""
 _MOST_DIGITS = 65
@@ -84,7 +84,7 @@ class MariaDb(NumberedDatabase):
 
     @property
     def table_options(self) -> Mapping[str, Any]:
-        return {"mysql_engine": "InnoDB", "mysql_charset": _CHARSET, "mysql_collate": self._collation}
+        return {"mysql_engine": "InnoDB", "mysql_charset": CHARSET, "mysql_collate": self._collation}
 
     def of_server(self, session: sa.Connection) -> MariaDb:
         """Return the database with its server's collation: MySQL has other names for collations."""
@@ -123,8 +123,14 @@ class MariaDb(NumberedDatabase):
             connection.host or "127.0.0.1",
             connection.port,
             connection.database,
-            {"charset": _CHARSET, "connect_timeout": "15", **connection.options},
+            {"charset": CHARSET},
         )
+
+    def driver_arguments(self, connection: Connection) -> dict[str, Any]:
+        return driver_arguments(connection)
+
+    def unused_options(self, connection: Connection) -> Mapping[str, str]:
+        return unused_options(connection)
 
     def configured(self, engine: sa.Engine) -> sa.Engine:
         event.listen(engine, "do_connect", _choose_cursor)
@@ -242,10 +248,10 @@ class MariaDb(NumberedDatabase):
             case family if family in _TYPES:
                 return _TYPES[family]
             case _:
-                return self._varchar(255) if indexed else mysql.LONGTEXT(charset=_CHARSET, collation=self._collation)
+                return self._varchar(255) if indexed else mysql.LONGTEXT(charset=CHARSET, collation=self._collation)
 
     def _varchar(self, length: int) -> mysql.VARCHAR:
-        return mysql.VARCHAR(length, charset=_CHARSET, collation=self._collation)
+        return mysql.VARCHAR(length, charset=CHARSET, collation=self._collation)
 
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
         if isinstance(reflected, mysql.JSON):

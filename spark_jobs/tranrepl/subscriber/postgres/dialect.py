@@ -41,6 +41,9 @@ class PostgresDialect:
         scripts=True,
     )
 
+    def unused_options(self, connection: Connection) -> Mapping[str, str]:
+        return connection.unused_by_libpq()
+
     @contextmanager
     def subscriber(
         self, connection: Connection, key: SubscriptionKey, application_name: str
