@@ -24,6 +24,7 @@ from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequ
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.submission import entry_point
+from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.outcome import ReplicationStopped
 
 if TYPE_CHECKING:

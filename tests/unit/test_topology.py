@@ -49,8 +49,10 @@ def test_options_that_are_not_used_are_named_once_with_the_reason(topology: Topo
     given = {name: replace(it, options=options.get(name, {})) for name, it in topology.connections.items()}
     assert replace(topology, connections=given).unused_options() == [
         "connection shop: of its extra is not used: cursor (Airflow's hook has it for itself)",
-        "connection warehouse: of its extra is not used: charset (tranrepl's sessions set it themselves); "
-        "iam (no token is fetched: give the connection a login and a password of the database)",
+        (
+            "connection warehouse: of its extra is not used: charset (tranrepl's sessions set it themselves); "
+            "iam (no token is fetched: give the connection a login and a password of the database)"
+        ),
     ]
 
 
