@@ -10,6 +10,7 @@ from functools import cache, partial
 
 from tranrepl.admin.altered_tables import unknown_rows
 from tranrepl.admin.followed_names import following, registered_articles
+from tranrepl.admin.missed_runs import longest_pause
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.recorded_definitions import waiting_warnings
@@ -180,7 +181,7 @@ def _tables(
     publisher: Publisher,
     registered: Sequence[RegisteredArticle],
 ) -> Iterator[ReplicationError]:
-    checked.warnings.extend(publisher.warnings())
+    checked.warnings.extend(publisher.warnings(longest_pause(publication)))
     refused = list(publisher.problems())
     yield from refused
     if not any(isinstance(it, MustBeReinitializedError) for it in refused):

@@ -140,6 +140,15 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
             f"the replication slot is in danger: wal_status {retained.status}{rest}",
             "read the log with `tranrepl run FILE`, or raise max_slot_wal_keep_size at the Publisher",
         )
+    idle, limit = retained.idle, retained.idle_limit
+    if idle is not None and limit is not None and (limit - idle) * _SMALL_PART <= limit:
+        yield EarlyWarning(
+            WarningKind.SLOT_IN_DANGER,
+            "",
+            f"the replication slot is in danger: nobody has read it for {idle.total_seconds() / 60:,.0f} minutes, and "
+            f"after {limit} (idle_replication_slot_timeout) the server invalidates it",
+            "read the log with `tranrepl run FILE`, or raise idle_replication_slot_timeout at the Publisher",
+        )
     open_for = retained.oldest_transaction
     longest = publication.open_transaction_threshold
     if open_for is not None and open_for.seconds >= longest:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from croniter import croniter
 
@@ -16,6 +17,8 @@ _BETWEEN_RUNS = timedelta(minutes=10)
 _AFTER_RUN = timedelta(minutes=15)
 """A delivery that stays up waits ten minutes at most, after its run's end, for the log reader."""
 
+_STARTS = 2000
+
 
 def silence_told_from(publication: Publication, last: AgentRun) -> datetime | None:
     """Return from when on it is told that an agent has said nothing since; None where no schedule lets it run.
@@ -27,6 +30,18 @@ def silence_told_from(publication: Publication, last: AgentRun) -> datetime | No
         return last.time + (timedelta(seconds=publication.run_for) + _AFTER_RUN if goes_on else _BETWEEN_RUNS)
     schedule = publication.cron
     return None if schedule is None else missed_at(schedule, last.time, publication.missed_runs_threshold)
+
+
+def longest_pause(publication: Publication) -> timedelta | None:
+    """Return the longest time from one run's start to the next one's, as far as the schedule's next two thousand say;
+    None where no schedule lets it run."""
+    if publication.is_continuous:
+        return _BETWEEN_RUNS
+    if publication.cron is None:
+        return None
+    times = croniter(publication.cron, datetime(2024, 1, 1, tzinfo=UTC), ret_type=datetime)
+    starts = [times.get_next() for _ in range(_STARTS)]
+    return max(later - earlier for earlier, later in pairwise(starts))
 
 
 def missed_at(schedule: str, last: datetime, runs: int) -> datetime:

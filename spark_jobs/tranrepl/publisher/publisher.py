@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from tranrepl.connections import Connection
@@ -65,6 +66,10 @@ class RetainedLog:
     oldest_transaction: OpenTransaction | None = None
     """What has been open for longest: the log since its beginning is kept. None where nothing is, or where our role
     does not see since when."""
+    idle: timedelta | None = None
+    """For how long nobody has read it; None where somebody does, or where the server does not know."""
+    idle_limit: timedelta | None = None
+    """After how long it is lost that nobody reads it; None where nothing bounds that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +200,9 @@ class Publisher(Protocol):
 
     # Check
 
-    def warnings(self) -> Iterator[str]:
-        """Yield what is allowed but may surprise."""
+    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
+        """Yield what is allowed but may surprise. `longest_pause`: between two runs that read the log; None where no
+        schedule says so."""
         ...
 
     def problems(self) -> Iterator[ReplicationError]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +109,14 @@ def test_a_slot_that_may_be_lost_is_told(
     found = _of_log(site, retained)
     assert [it.kind for it in found] == ([] if told is None else [WarningKind.SLOT_IN_DANGER])
     assert all(told is not None and told in it.text for it in found)
+
+
+@pytest.mark.parametrize(
+    ("idle", "limit", "told"), [(79, 100, False), (80, 100, True), (None, 100, False), (80, None, False)]
+)
+def test_a_slot_that_nobody_reads_is_told_before_its_time_is_over(
+    site: Site, idle: int | None, limit: int | None, told: bool
+) -> None:
+    since, most = (None if it is None else timedelta(minutes=it) for it in (idle, limit))
+    found = _of_log(site, RetainedLog("reserved", 0, None, idle=since, idle_limit=most))
+    assert [it.text.partition(" minutes")[0].rpartition(" ")[2] for it in found] == (["80"] if told else [])

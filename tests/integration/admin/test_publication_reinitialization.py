@@ -4,6 +4,7 @@ together, with the Publisher's rows or with those that the Subscribers have."""
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from support.observed import slot_position, stored_commands, watermark
 from support.owned_process import unprivileged
 from support.site import Site, execute
 from support.slots import advance_slot, drop_slot, recreate_slot
+from tranrepl.admin.check import check
+from tranrepl.admin.early_warnings import WarningKind, new_early_warnings
 from tranrepl.errors import ConfigurationError, TransientError
 
 Break = Callable[[Site], None]
@@ -177,6 +180,25 @@ def test_a_slot_that_was_invalidated(own_server: PostgresServer, databases: Data
         )
     site.at_publisher("CHECKPOINT")
     assert_refused_everywhere(site, tmp_path, "is invalidated", "max_slot_wal_keep_size")
+    assert_reinitializes(site, tmp_path)
+
+
+def test_a_slot_that_nobody_has_read_for_too_long(
+    own_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = item_site(own_server, databases(), tmp_path, DATABASE)
+    run(site)
+    assert not [it for it in check(site.topology).warnings if "idle_replication_slot_timeout" in it]
+    site.at_publisher("ALTER SYSTEM SET idle_replication_slot_timeout = '2s'", "SELECT pg_reload_conf()")
+    insert(site, 1, 3, "not read")
+    time.sleep(2.1)
+    (warned,) = [it for it in check(site.topology).warnings if "idle_replication_slot_timeout is 0:00:02" in it]
+    assert "no schedule says when runs come" in warned
+    (told,) = [it for it in new_early_warnings(site.topology) if it.kind is WarningKind.SLOT_IN_DANGER]
+    assert "after 0:00:02 (idle_replication_slot_timeout)" in told.text
+    site.at_publisher("CHECKPOINT")
+    assert_refused_everywhere(site, tmp_path, "is invalidated (idle_timeout): nobody has read it", "pg_reload_conf")
+    site.at_publisher("ALTER SYSTEM SET idle_replication_slot_timeout = 0", "SELECT pg_reload_conf()")
     assert_reinitializes(site, tmp_path)
 
 

@@ -13,7 +13,7 @@ def test_a_server_that_can_publish_has_no_problems(site: PublisherSite) -> None:
     site.server.create("t")
     with site.opened() as publisher:
         described = site.described(publisher, "t")
-        assert [*publisher.problems(), *publisher.warnings()] == []
+        assert [*publisher.problems(), *publisher.warnings(None)] == []
         assert list(publisher.right_problems(described, [site.server.table("t")])) == []
 
 

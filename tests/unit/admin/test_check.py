@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from support.example_publication import EXAMPLE
 from tranrepl.admin.airflow_pools import missing_pools
+from tranrepl.admin.missed_runs import longest_pause
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.store_check import store_error
 from tranrepl.errors import ConfigurationError
@@ -19,6 +21,21 @@ from tranrepl.publisher.postgres.suggested_tables import likely_table
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import hadoop_version, require_fitting_spark
 from tranrepl.spark.java import require_java
+
+
+@pytest.mark.parametrize(
+    ("schedule", "longest"),
+    [
+        ("*/5 * * * *", timedelta(minutes=5)),
+        ("0 8-18 * * 1-5", timedelta(days=2, hours=14)),
+        ("continuous", timedelta(minutes=10)),
+        (None, None),
+    ],
+)
+def test_the_longest_pause_between_runs(schedule: str | None, longest: timedelta | None) -> None:
+    settings = {key: value for key, value in EXAMPLE.items() if key != "schedule"}
+    publication = Publication.model_validate(settings if schedule is None else {**settings, "schedule": schedule})
+    assert longest_pause(publication) == longest
 
 
 def _java(folder: Path, says: str) -> Path:

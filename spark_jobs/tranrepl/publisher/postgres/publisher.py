@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import timedelta
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, MissingRightError, ReplicationError
@@ -46,7 +47,7 @@ from tranrepl.publisher.postgres.redefined_tables import any_redefined, lately_a
 from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
-from tranrepl.publisher.postgres.retained_log import retained_log
+from tranrepl.publisher.postgres.retained_log import idle_warnings, retained_log
 from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.schema_messages import read_definitions
 from tranrepl.publisher.postgres.script_messages import write_script
@@ -152,7 +153,8 @@ class PostgresPublisher:
 
     # Check
 
-    def warnings(self) -> Iterator[str]:
+    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
+        yield from idle_warnings(self.session, longest_pause)
         if is_unconverted(self.session):
             yield (
                 f"{self.where}: the database's encoding is SQL_ASCII: a published value that is no UTF-8 "

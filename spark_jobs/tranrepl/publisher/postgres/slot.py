@@ -26,6 +26,8 @@ REINITIALIZE = (
     "`tranrepl reinitialize FILE` takes the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
     "then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects those that differ"
 )
+NO_IDLE_LIMIT = "ALTER SYSTEM SET idle_replication_slot_timeout = 0, then SELECT pg_reload_conf(),"
+_IDLE = "idle_timeout"
 
 log = logging.getLogger(__name__)
 
@@ -198,9 +200,12 @@ class ReplicationSlot:
         )
 
     def invalidated(self, slot: Slot) -> MustBeReinitializedError:
+        idle = slot.reason == _IDLE
+        why = "nobody has read it for longer than idle_replication_slot_timeout" if idle else "the log it needs is gone"
+        prevented = NO_IDLE_LIMIT if idle else "A higher max_slot_wal_keep_size"
         return MustBeReinitializedError(
-            f"{self.where}: replication slot {slot.name} is invalidated ({slot.reason}): the log it needs is gone",
-            remedy=f"{REINITIALIZE}. A higher max_slot_wal_keep_size prevents it",
+            f"{self.where}: replication slot {slot.name} is invalidated ({slot.reason}): {why}",
+            remedy=f"{REINITIALIZE}. {prevented} prevents it",
         )
 
     @property
