@@ -43,13 +43,16 @@ def test_a_view_that_refuses_a_change_is_named(world: World) -> None:
     history.transaction()
     world.change(first, second, dropped("a"))
     error = _refused(world)
-    assert (error.kind, "view shown depends on column a of table t" in error.message) == (ErrorKind.CONFIGURATION, True)
+    assert (error.kind, "view public.shown depends on column a of table public.t" in error.message) == (
+        ErrorKind.CONFIGURATION,
+        True,
+    )
     site.execute("DROP VIEW shown", "CREATE VIEW shown AS SELECT id, b FROM t")
     world.delivered()
     history.transaction()
     world.change(second, third, retyped("b", "text"))
     error = _refused(world)
-    assert (error.kind, "view shown" in error.message) == (ErrorKind.CONFIGURATION, True)
+    assert (error.kind, "view public.shown" in error.message) == (ErrorKind.CONFIGURATION, True)
     site.execute("DROP VIEW shown")
     world.delivered()
 

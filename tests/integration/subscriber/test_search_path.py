@@ -19,6 +19,7 @@ from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.admin.exec_script import exec_script
 from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair
 
 pytestmark = pytest.mark.new_sessions
@@ -282,3 +283,26 @@ def test_check_warns_of_code_without_a_path_where_others_may_write_to_the_logins
     assert len(check(site.topology).warnings) == 1
     site.at_subscriber("REVOKE CREATE ON SCHEMA hostile FROM pg_monitor")
     assert check(site.topology).warnings == []
+
+
+def test_a_table_of_the_models_that_another_role_made_is_refused(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.called"])
+    site.at_publisher(_TABLES[3])
+    role = f"other_{site.databases.subscriber.database}"
+    site.at_subscriber(f"CREATE ROLE {role}", f"GRANT CREATE ON SCHEMA public TO {role}")
+    site.at_subscriber(
+        f"SET ROLE {role}",
+        "CREATE FUNCTION sprung() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'sprung'; END $$",
+        "CREATE VIEW msrepl_version AS SELECT sprung() AS revision, '1' AS version",
+        "CREATE VIEW mssubscription_articles AS SELECT sprung() AS article",
+        "CREATE TABLE msreplication_objects (object_name text)",
+    )
+    taken = 'ALTER TABLE "public"."msreplication_objects" OWNER TO "postgres";'
+    for name in ("msrepl_version", "msreplication_objects", "mssubscription_articles"):
+        with pytest.raises(ConfigurationError, match=f"{name} belongs to role {role}") as refused:
+            site.set_up()
+        drop, _, take = (refused.value.report.remedy or "").partition(" or, where setup made it as that role: ")
+        assert take == (taken if name == "msreplication_objects" else "")
+        site.at_subscriber(drop)
+    site.set_up()
+    site.at_subscriber(f"DROP OWNED BY {role}", f"DROP ROLE {role}")

@@ -8,6 +8,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
+from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber.mssql.database import require_own_schema
 from tranrepl.subscriber.mssql.driver import PymssqlDialect
 
 
@@ -57,3 +59,13 @@ def test_statements_without_percent_signs_are_left_to_the_driver() -> None:
 def test_a_percent_sign_of_a_text_stays_one() -> None:
     query = sa.select(_table("t", "c").c.c).where(sa.text("c like 'a%' and c > :value"))
     assert _executed(query, {"value": 1}) == [("SELECT [t].[c] \nFROM [t] \nWHERE c like 'a%' and c > 1",)]
+
+
+def test_a_login_whose_default_schema_is_another_one_than_dbo_is_refused() -> None:
+    dialect = PymssqlDialect()
+    dialect.default_schema_name = "dbo"
+    require_own_schema(dialect)
+    dialect.default_schema_name = "staging"
+    with pytest.raises(ConfigurationError, match="default schema is staging") as refused:
+        require_own_schema(dialect)
+    assert "WITH DEFAULT_SCHEMA = dbo" in (refused.value.report.remedy or "")

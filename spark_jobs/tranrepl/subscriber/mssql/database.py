@@ -99,7 +99,9 @@ class SqlServer(NumberedDatabase):
         self.binding = _CONTINUED if continues_lines else _VERBATIM
 
     def of_server(self, session: sa.Connection) -> SqlServer:
-        """Return the database as its server reads constants."""
+        """Return the database as its server reads constants. Raises ConfigurationError where the login's default schema
+        is another one than ours."""
+        require_own_schema(session.dialect)
         with session.begin():
             kept: int | None = session.scalar(_CONTINUES_LINES)
         return SqlServer(continues_lines=kept == 0)
@@ -278,6 +280,17 @@ class SqlServer(NumberedDatabase):
         if number == _USER_ERROR and self.text(error.orig or error).startswith(f"{ROW_NOT_FOUND}:"):
             return ROW_NOT_FOUND
         return None if number is None else str(number)
+
+
+def require_own_schema(dialect: sa.Dialect) -> None:
+    """Refuse a login in whose default schema others may make tables of our tables' names, which are found first."""
+    found = dialect.default_schema_name
+    if found != SCHEMA:
+        raise ConfigurationError(
+            f"SQL Server: the login's default schema is {found}, where names without a schema are looked for first",
+            remedy=f"let an owner of the database run, for the login's user in it: ALTER USER [name] WITH "
+            f"DEFAULT_SCHEMA = {SCHEMA}",
+        )
 
 
 def _prepare(driver: Any, record: object) -> None:

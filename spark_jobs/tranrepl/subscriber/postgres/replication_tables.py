@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
+from tranrepl.errors import ConfigurationError
+from tranrepl.postgres.rights import our_role
 from tranrepl.postgres.session import Session
+from tranrepl.subscriber.job_rights import MODEL_TABLES
 from tranrepl.subscriber.postgres.procedures import SCHEMA
 from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
@@ -42,7 +45,38 @@ def key_values(key: SubscriptionKey) -> list[str]:
 
 
 def has_table(session: Session, table: sql.Identifier) -> bool:
-    return session.execute("SELECT to_regclass(%s)", [table.as_string(None)]).fetchone() != (None,)
+    """Return whether it is there, and a table: to read a view may run code of whoever made it."""
+    found = session.execute(
+        "SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass(%s) AND relkind = 'r'", [table.as_string(None)]
+    )
+    return found.fetchone() is not None
+
+
+_OF_OTHERS = """
+SELECT c.relname::text, o.rolname::text,
+       CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'f' THEN 'FOREIGN TABLE'
+       WHEN 'S' THEN 'SEQUENCE' WHEN 'c' THEN 'TYPE' ELSE 'TABLE' END
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+  JOIN pg_catalog.pg_roles me ON me.rolname = current_user
+  JOIN pg_catalog.pg_database d ON d.datname = current_database()
+ WHERE n.nspname = %s AND c.relname = ANY (%s) AND NOT o.rolsuper AND o.oid NOT IN (me.oid, d.datdba, n.nspowner)
+   AND (me.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, 'MEMBER'))
+ ORDER BY 1
+"""
+
+
+def refuse_tables_of_others(session: Session, where: str) -> None:
+    """Raise ConfigurationError where a role that may create in the schema has made a table of the model's: its triggers
+    would run as our role."""
+    for name, owner, kind in session.execute(_OF_OTHERS, [SCHEMA, list(MODEL_TABLES)]).fetchall():
+        table = sql.Identifier(SCHEMA, name).as_string(session)
+        role = sql.Identifier(our_role(session)).as_string(session)
+        drop, take = f"DROP {kind} {table};", f"ALTER TABLE {table} OWNER TO {role};"
+        raise ConfigurationError(
+            f"{where}: {kind.lower()} {SCHEMA}.{name} belongs to role {owner}, which could put anything there",
+            remedy=f"{drop} or, where setup made it as that role: {take}" if kind == "TABLE" else drop,
+        )
 
 
 def create_model_tables(session: Session) -> None:
@@ -106,17 +140,12 @@ def _add_publisher_system(session: Session, table: sa.Table) -> None:
 
 def find_version(session: Session) -> TablesVersion | None:
     """Return which version made the tables; None where there are none."""
-    there = session.execute(
-        "SELECT to_regclass(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL",
-        [VERSION.as_string(None), WATERMARKS.as_string(None)],
-    ).fetchone()
-    has_version, has_watermarks = there or (False, False)
     row = None
-    if has_version:
+    if has_table(session, VERSION):
         row = session.execute(sql.SQL("SELECT revision, version FROM {}").format(VERSION)).fetchone()
     if row is not None:
         return TablesVersion(*row)
-    return UNKNOWN_VERSION if has_watermarks else None
+    return UNKNOWN_VERSION if has_table(session, WATERMARKS) else None
 
 
 def _write_version(session: Session) -> None:

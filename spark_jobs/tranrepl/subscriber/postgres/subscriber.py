@@ -34,6 +34,7 @@ from tranrepl.subscriber.postgres.replication_tables import (
     find_version,
     has_table,
     key_values,
+    refuse_tables_of_others,
 )
 from tranrepl.subscriber.postgres.rights_check import right_problems
 from tranrepl.subscriber.postgres.sequences import PostgresSequences
@@ -97,6 +98,7 @@ class PostgresSubscriber:
 
     def set_up_tables(self) -> None:
         with translated_errors(self.where), self._session.transaction():
+            refuse_tables_of_others(self._session, self.where)
             found = find_version(self._session)
             if found is not None:
                 found.require_not_newer(self.where)

@@ -12,7 +12,14 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
-from tranrepl.subscriber.postgres.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.postgres.replication_tables import (
+    ARTICLES,
+    OBJECTS,
+    SNAPSHOTS,
+    VERSION,
+    WATERMARKS,
+    has_table,
+)
 from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
@@ -69,10 +76,7 @@ class PostgresTeardown:
 
     def _there(self) -> list[sql.Identifier]:
         """Return the model's tables that exist, and have rows of publications."""
-        return [it for it in (WATERMARKS, SNAPSHOTS, ARTICLES, OBJECTS) if self._exists(it)]
-
-    def _exists(self, table: sql.Identifier) -> bool:
-        return self._session.execute("SELECT to_regclass(%s)", [table.as_string(None)]).fetchone() != (None,)
+        return [it for it in (WATERMARKS, SNAPSHOTS, ARTICLES, OBJECTS) if has_table(self._session, it)]
 
     def _lock(self) -> None:
         """Lock the subscription's rows: deliveries hold a watermark, and snapshots their articles' rows, until they
@@ -91,13 +95,13 @@ class PostgresTeardown:
 
     def _created(self) -> list[str]:
         """Return the articles whose tables setup made."""
-        if not self._exists(SNAPSHOTS):
+        if not has_table(self._session, SNAPSHOTS):
             return []
         query = sql.SQL("SELECT DISTINCT article FROM {} WHERE {} AND created ORDER BY article")
         return [str(it) for (it,) in self._session.execute(query.format(SNAPSHOTS, _MINE), self._mine)]
 
     def _registered(self) -> list[RegisteredProcedure]:
-        if not self._exists(OBJECTS):
+        if not has_table(self._session, OBJECTS):
             return []
         query = sql.SQL(
             "SELECT object_name, publisher, publisher_db, publication, object_text FROM {} ORDER BY object_name"
@@ -165,7 +169,7 @@ class PostgresTeardown:
             for table in there if found.tables else ():
                 if not self._holds_rows(table):
                     self._execute(sql.SQL("DROP TABLE {}").format(table))
-            if found.tables and not self._there() and self._exists(VERSION):
+            if found.tables and not self._there() and has_table(self._session, VERSION):
                 self._execute(sql.SQL("DROP TABLE {}").format(VERSION))
 
     def _give_up_procedures(self, found: SubscriberRemoval) -> None:
