@@ -31,6 +31,7 @@ _MORE: Mapping[str, str] = {
     "exec": "[Replicate schema changes](../how-to/schema-changes.md#scripts)",
     "metrics": "[Metrics](../how-to/metrics.md)",
     "teardown": "[Remove a publication](../how-to/remove-a-publication.md)",
+    "alert": "[Alerts](../how-to/alerts.md#try-them)",
     "schema": "[Settings](settings.md)",
 }
 """Pages that say more of a verb."""

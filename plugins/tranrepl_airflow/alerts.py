@@ -36,6 +36,7 @@ class AlertEvent(StrEnum):
     COMMAND_SKIPPED = "command_skipped"
     SCHEMA_CHANGE = "schema_change"
     EARLY_WARNING = "early_warning"
+    TEST = "test"
 
     @property
     def level(self) -> AlertLevel:

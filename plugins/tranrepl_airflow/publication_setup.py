@@ -14,6 +14,7 @@ from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.next_steps import Place
 from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
+from tranrepl_airflow.alert_trials import tried
 from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_PREFIX, START_DATE, TAG, dag_id_of
 from tranrepl_airflow.documentation import CHECK, SETUP, setup_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
@@ -130,6 +131,7 @@ class CheckOperator(_CheckingOperator):
         from tranrepl.admin.check import check
 
         checked = check(topology)
+        checked.warnings.extend(str(it) for it in tried(topology.publication) if it.failed)
         report = check_report(topology.publication, checked, connections)
         context["ti"].xcom_push(REPORT_KEY, report.model_dump(mode="json"))
         for warning in report.warnings:

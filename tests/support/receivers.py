@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -32,10 +32,12 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A web server's address, and what was posted to it."""
+    """A web server's address, what was posted to it, and each request's method with all of its headers."""
 
     url: str
     posts: list[Posted] = field(default_factory=list)
+    asked: list[tuple[str, str, Mapping[str, str]]] = field(default_factory=list)
+    """Method, path and headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +80,26 @@ def mail_server() -> Iterator[Mailbox]:
 
 @contextmanager
 def web_server(status: int = 200) -> Iterator[Hook]:
-    """Yield a server that answers every POST with `status`."""
+    """Yield a server that answers every request with `status`."""
     posts: list[Posted] = []
+    asked: list[tuple[str, str, Mapping[str, str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append((self.command, self.path, dict(self.headers.items())))
+            self.send_response(status)
+            self.end_headers()
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             posts.append(Posted(self.path, self.headers["Authorization"], body))
-            self.send_response(status)
-            self.end_headers()
+            self.do_HEAD()
 
         def log_message(self, *_: object) -> None:
             """Log nothing."""
 
     with _served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
-        yield Hook(f"http://127.0.0.1:{port}/services/T0/hook", posts)
+        yield Hook(f"http://127.0.0.1:{port}/services/T0/hook", posts, asked)
 
 
 @contextmanager

@@ -99,13 +99,13 @@ def _create(command: str, missing: Sequence[str]) -> None:
 
 
 def _command() -> str:
-    command = _airflow(os.environ)
+    command = airflow_command()
     if command is None:
         raise _FailedError(_NO_AIRFLOW)
     return command
 
 
-def _airflow(environment: Mapping[str, str]) -> str | None:
+def airflow_command(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the path of the `airflow` command where its database may be there. It is not just tried: it makes its home
     where there is none."""
     home = environment.get("AIRFLOW_HOME") or "~/airflow"

@@ -31,6 +31,7 @@ _ORDER = (
     "sequences",
     "exec",
     "trace",
+    "alert",
     "teardown",
     "schema",
 )

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from tranrepl.admin.airflow_pools import missing_pools, set_up_pools
+from tranrepl.admin.alert_trials import AlertTrial, try_alerts
 from tranrepl.admin.check import Checked, check_publisher
 from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
@@ -43,13 +44,15 @@ def check(file: File, as_json: JsonOption = False, master: MasterOption = "local
         checked = checked_publication(topology)
         checked.collect(lambda: _store_problems(publication, master, checked.problems))
         warnings, not_checked = _pool_warnings(publication) if not checked.problems else ([], [])
-        checked.warnings.extend(warnings)
+        alerts = tried_alerts(publication, not_checked)
+        checked.warnings.extend([*warnings, *(str(it) for it in alerts if it.failed)])
         if as_json:
             print_json(
                 {
                     "problems": [problem.report.model_dump() for problem in checked.problems],
                     "warnings": checked.warnings,
                     "not_checked": not_checked,
+                    "alerts": [it.model_dump() for it in alerts],
                 }
             )
             raise typer.Exit(1 if checked.problems else 0)
@@ -59,7 +62,7 @@ def check(file: File, as_json: JsonOption = False, master: MasterOption = "local
             f"{publication.publication}: {counted(len(checked.tables), 'article')}, "
             f"{counted(len(publication.subscriptions), 'subscription')}, [green]nothing to mend[/]"
         )
-        for what in not_checked:
+        for what in [*(str(it) for it in alerts if not it.failed), *not_checked]:
             out.print(escape(what), style="dim", highlight=False)
 
 
@@ -73,6 +76,16 @@ def _pool_warnings(publication: Publication) -> tuple[list[str], list[str]]:
         return [], [f"{error.message}; {error.report.remedy}"]
     names = ", ".join(missing)
     return [f"Airflow has no pool {names}: `tranrepl setup FILE` creates what is missing"] if missing else [], []
+
+
+def tried_alerts(publication: Publication, not_checked: list[str]) -> list[AlertTrial]:
+    """Return what became of the notifiers; why they could not be tried is among what was not checked."""
+    try:
+        with err.status("alert notifiers"):
+            return try_alerts(publication, send=False)
+    except ConfigurationError as error:
+        not_checked.append(f"{error.message}; {with_names(error.report.remedy or '')}")
+        return []
 
 
 def _store_problems(

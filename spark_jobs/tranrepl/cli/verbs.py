@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tranrepl.cli import (
     agents,
+    alerting,
     browsing,
     cleaning_up,
     executing,
@@ -23,6 +24,7 @@ from tranrepl.spark.without_pandas import leave_pandas_out
 
 __all__ = [
     "agents",
+    "alerting",
     "app",
     "browsing",
     "cleaning_up",
