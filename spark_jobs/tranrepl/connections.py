@@ -19,13 +19,17 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.spelling import likeliest
 
 POSTGRES_KINDS = ("postgres", "postgresql")
+# Otherwise a call to a server that is cut off waits for two hours, which is the system's default.
+KEEPALIVE_IDLE_SECONDS = 60
+KEEPALIVE_INTERVAL_SECONDS = 10
+KEEPALIVE_COUNT = 6
+UNANSWERED_MILLISECONDS = 120_000
 _NOTICING_DEAD_PEERS = {
     "connect_timeout": "15",
-    # Otherwise a call to a server that is cut off waits for two hours, which is the system's default.
-    "keepalives_idle": "60",
-    "keepalives_interval": "10",
-    "keepalives_count": "6",
-    "tcp_user_timeout": "120000",
+    "keepalives_idle": str(KEEPALIVE_IDLE_SECONDS),
+    "keepalives_interval": str(KEEPALIVE_INTERVAL_SECONDS),
+    "keepalives_count": str(KEEPALIVE_COUNT),
+    "tcp_user_timeout": str(UNANSWERED_MILLISECONDS),
 }
 """libpq's keywords; a connection's own options win."""
 _LIBPQ_TRUTHS = {"true": "1", "false": "0"}

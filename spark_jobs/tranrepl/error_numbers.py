@@ -32,9 +32,14 @@ DEADLOCK = 1205
 LOCK_TIMEOUT = 1222
 UPDATE_CONFLICT = 3960
 DATABASE_READ_ONLY = 3906
+SYNTAX_ERROR = 102
 INVALID_COLUMN = 207
 INVALID_OBJECT = 208
 PERMISSION_DENIED = 229
+ROW_TOO_LARGE = 1701
+TOO_MANY_COLUMNS = 1702
+COLUMN_EXISTS = 2705
+OBJECT_EXISTS = 2714
 NO_SUCH_SCHEMA = 2760
 NO_SUCH_PROCEDURE = 2812
 CANNOT_OPEN_DATABASE = 4060
@@ -106,8 +111,8 @@ class Codes(Enum):
 
     POSTGRES = ErrorCodes(
         kinds={
-            # 55P03 lock_timeout, 55006 slot in use, 25P03 idle in transaction.
-            **_kinds(ErrorKind.TRANSIENT, "08 40 53 57 58 55P03 55006 25P03"),
+            # 55P03 lock_timeout, 55006 slot in use, 25P03 idle in transaction, 25006 a standby until it takes over.
+            **_kinds(ErrorKind.TRANSIENT, "08 40 53 57 58 55P03 55006 25P03 25006"),
             # P0: raised by PL/pgSQL. 20 holds our own 20598.
             **_kinds(ErrorKind.DATA, "20 21 22 23 27 44 P0"),
         },
@@ -147,11 +152,15 @@ class Codes(Enum):
         kinds={
             **_kinds(
                 ErrorKind.TRANSIENT,
-                "1040 1053 1077 1080 1129 1152 1158 1159 1160 1161 1203 1205 1213 1317 1412 1927 2002 2003 2006 2013",
+                # 1290, 1836: read_only, as a replica has it until it takes over.
+                "1040 1053 1077 1080 1129 1152 1158 1159 1160 1161 1203 1205 1213 1290 1317 1412 1836 1927 2002 2003 "
+                "2006 2013",
             ),
             **_kinds(
                 ErrorKind.CONFIGURATION,
-                "1044 1045 1046 1049 1054 1064 1071 1102 1103 1109 1115 1142 1143 1146 1227 1267 1305 1318 1370 1698",
+                # 1050 to 1118, 1166 and 1170: a table that cannot be made or altered so. 1665: the binary log's format.
+                "1044 1045 1046 1049 1050 1054 1059 1060 1061 1064 1067 1068 1069 1070 1071 1072 1074 1075 1101 1102 "
+                "1103 1109 1115 1117 1118 1142 1143 1146 1166 1170 1227 1267 1286 1305 1318 1370 1665 1698",
             ),
         },
         otherwise=ErrorKind.DATA,
@@ -176,22 +185,30 @@ class Codes(Enum):
             "1044": CANNOT_OPEN_DATABASE,
             "1045": LOGIN_FAILED,
             "1049": CANNOT_OPEN_DATABASE,
+            "1050": OBJECT_EXISTS,
             "1054": INVALID_COLUMN,
+            "1060": COLUMN_EXISTS,
+            "1064": SYNTAX_ERROR,
+            "1117": TOO_MANY_COLUMNS,
+            "1118": ROW_TOO_LARGE,
             "1142": PERMISSION_DENIED,
             "1143": PERMISSION_DENIED,
             "1146": INVALID_OBJECT,
             "1205": LOCK_TIMEOUT,
             "1213": DEADLOCK,
+            "1290": DATABASE_READ_ONLY,
             "1305": NO_SUCH_PROCEDURE,
             "1370": PERMISSION_DENIED,
+            "1836": DATABASE_READ_ONLY,
         },
     )
     SQL_SERVER = SqlServerCodes(
         kinds={
-            # From 20002 on they are DB-Library's: no connection, or a lost one.
+            # 976, 983, 3906: a secondary until it takes over. From 20002 on they are DB-Library's: no connection, or a
+            # lost one.
             **_kinds(
                 ErrorKind.TRANSIENT,
-                "1204 1205 1222 233 601 617 669 701 802 845 3960 8645 8651 9002 10053 10054 10060 "
+                "1204 1205 1222 233 601 617 669 701 802 845 976 983 3906 3960 8645 8651 9002 10053 10054 10060 "
                 "20002 20003 20004 20006 20009 20017 20047",
             ),
             **_kinds(

@@ -100,9 +100,10 @@ class ErrorReport(ErrorDetails, _ErrorMessage):
 
     @property
     def shown_number(self) -> str:
-        """Return SQL Server's number, then the database's own: `2627 (23505)`, `2627`, `(53300)`, or nothing."""
+        """Return SQL Server's number, then the database's own: `2627 (23505)`, `2627`, `without number (53300)`, or
+        nothing."""
         own = f"({self.database_code})" if self.database_code and self.database_code != self.number else ""
-        return " ".join(filter(None, [self.number, own]))
+        return " ".join(filter(None, [self.number or ("without number" if own else ""), own]))
 
     @property
     def shown_key(self) -> str | None:

@@ -80,7 +80,10 @@ def test_what_is_no_data_error_cannot_be_skipped(named: str) -> None:
         (POSTGRES, "23505", "2627 (23505)"),
         (POSTGRES, "20598", "20598"),
         (POSTGRES, "55P03", "1222 (55P03)"),
-        (POSTGRES, "53300", "(53300)"),
+        (POSTGRES, "53300", "without number (53300)"),
+        (MARIADB, "1118", "1701 (1118)"),
+        (MARIADB, "1665", "without number (1665)"),
+        (MARIADB, "1290", "3906 (1290)"),
         (POSTGRES, None, ""),
         (MARIADB, "1062", "2627 (1062)"),
         (MARIADB, "1205", "1222 (1205)"),
@@ -94,3 +97,11 @@ def test_sql_servers_number_comes_first(codes: ErrorCodes, code: str | None, sho
 @pytest.mark.parametrize("codes", list(Codes), ids=lambda it: it.name)
 def test_only_data_errors_can_be_skipped(codes: Codes) -> None:
     assert {codes.value.kind(code) for code in codes.value.codes_of(SKIPPABLE)} == {ErrorKind.DATA}
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [(POSTGRES, "25006"), (MARIADB, "1290"), (MARIADB, "1836"), (SQL_SERVER, "3906")],
+)
+def test_a_server_that_has_not_taken_over_yet_is_tried_again(codes: ErrorCodes, code: str) -> None:
+    assert (codes.kind(code), codes.numbered(code)["number"]) == (ErrorKind.TRANSIENT, "3906")

@@ -21,9 +21,13 @@ Value = str | int | float | bytes | Decimal | date | time | datetime
 Convert = Callable[[str], Value]
 
 _TIMESTAMP = re.compile(r"(\d+-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)([+-]\d\d(?::\d\d){0,2})?")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?")
+"""How databases write numbers: other labels of an enum type, say, would be read back otherwise."""
 _DOUBLE_DIGITS = 15
 """Significant digits that any decimal keeps in an 8-byte float."""
-
+UUID_FORM = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""A text of its own, which comes back in small letters; servers take other forms too, and change them."""
+_TEXTS = (Family.TEXT, Family.CHARACTER)
 
 _STRING, _FLOAT = types.String(), types.Float()
 
@@ -138,17 +142,27 @@ def conversion(source: SourceType, target: ColumnType, binding: Binding) -> Conv
         return _decimal_conversion(source, target, binding)
     if isinstance(kind, types.DateTime):
         moments = types.DateTime(timezone=kind.timezone)
-        return _temporal(binding, moments, lambda text: _datetime(text, target), _timespec(target))
+        return _temporal(binding, moments, lambda text: _datetime(text, source, target), _timespec(target))
     if isinstance(kind, types.Date):
-        return _temporal(binding, types.Date(), lambda text: _date(text, target))
+        return _temporal(binding, types.Date(), lambda text: _date(text, source, target))
     if isinstance(kind, types.Time):
-        return _temporal(binding, types.Time(), lambda text: _time(text, target))
+        return _temporal(binding, types.Time(), lambda text: _time(text, source, target))
     return Conversion(binding.text, lambda text: _text(text, source, target))
 
 
 def _unfit(text: str, target: ColumnType) -> UnfitValueError:
     shown = text if len(text) <= 60 else f"{text[:60]}…"
     return UnfitValueError(f"{shown!r} does not fit {target.spelling}")
+
+
+def _require_kept(text: str, read: str, source: SourceType, target: ColumnType) -> None:
+    """Raise UnfitValueError for a text that is read back otherwise from a column of numbers, dates or times, but for
+    zeros that the type adds to a fraction."""
+    if source.family not in _TEXTS:
+        return
+    written = text.rstrip(" ") if source.family is Family.CHARACTER else text
+    if not read.startswith(written) or read.removeprefix(written).strip(".0") or not written[-1:].isdigit():
+        raise UnfitValueError(f"{_unfit(text, target)}: it would be read back as {read!r}")
 
 
 def _bytes(text: str, source: SourceType, target: ColumnType) -> bytes:
@@ -170,6 +184,7 @@ def _integer(text: str, source: SourceType, target: ColumnType) -> int:
     number = _number(text, source, target)
     if number != number.to_integral_value() or not -(2**63) <= number < 2**64:
         raise _unfit(text, target)
+    _require_kept(text, str(int(number)), source, target)
     return int(number)
 
 
@@ -186,6 +201,8 @@ def _number(text: str, source: SourceType, target: ColumnType) -> Decimal:
         raise UnfitValueError(f"a value of type {source.spelling} does not fit into {target.spelling}")
     if source.family is Family.MONEY:
         text = text.replace("$", "").replace(",", "")
+    if source.family is Family.OTHER and _NUMBER.fullmatch(text) is None:
+        raise _unfit(text, target)
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -197,6 +214,9 @@ def _number(text: str, source: SourceType, target: ColumnType) -> Decimal:
 
 def _float(text: str, source: SourceType, target: ColumnType) -> float:
     number = _number(text, source, target)
+    scale = getattr(target.type, "scale", None)
+    if scale is not None and _fraction_digits(number) > scale:
+        raise _unfit(text, target)
     if source.family is Family.REAL and target.single_precision:
         # The text names a 4-byte float by the fewest digits; the 8-byte one of these digits may be out of range.
         return float(np.float32(text))
@@ -204,7 +224,9 @@ def _float(text: str, source: SourceType, target: ColumnType) -> float:
     inexact = source.family not in (Family.REAL, Family.DOUBLE) and _significant(number) > _DOUBLE_DIGITS
     if not math.isfinite(value) or inexact or (target.single_precision and float(np.float32(value)) != value):
         raise _unfit(text, target)
-    return -0.0 if text == "-0" else value
+    value = -0.0 if text == "-0" else value
+    _require_kept(text, repr(value) if "." in text else repr(value).removesuffix(".0"), source, target)
+    return value
 
 
 def _significant(number: Decimal) -> int:
@@ -221,19 +243,22 @@ def _decimal(text: str, source: SourceType, target: ColumnType) -> Decimal:
     number = _number(text, source, target)
     precision, scale = getattr(target.type, "precision", None), getattr(target.type, "scale", None)
     if precision is None:
+        _require_kept(text, f"{number.normalize():f}", source, target)
         return number
     scale = scale or 0
     _, digits, exponent = number.as_tuple()
     written = len(digits) + int(exponent)
-    fraction = -int(exponent) - _trailing_zeros(digits)
-    if number and (fraction > scale or written > precision - scale):
+    if number and (_fraction_digits(number) > scale or written > precision - scale):
         raise _unfit(text, target)
+    _require_kept(text, f"{number or abs(number):.{scale}f}", source, target)
     return number
 
 
-def _trailing_zeros(digits: tuple[int, ...]) -> int:
+def _fraction_digits(number: Decimal) -> int:
+    """Return how many digits after the point are no zeros at its end; below zero where digits before it are."""
+    _, digits, exponent = number.as_tuple()
     text = "".join(map(str, digits))
-    return len(text) - len(text.rstrip("0"))
+    return -int(exponent) - (len(text) - len(text.rstrip("0"))) if number else 0
 
 
 def _binary_decimal(text: str, source: SourceType, target: ColumnType) -> float | int:
@@ -259,8 +284,14 @@ def _isoformat(value: date | time | datetime, timespec: str) -> str:
     return value.isoformat(timespec=timespec) if isinstance(value, datetime) else value.isoformat()
 
 
-def _datetime(text: str, target: ColumnType) -> datetime:
+def _datetime(text: str, source: SourceType, target: ColumnType) -> datetime:
     """Parse a time in UTC; without a zone where the column has none."""
+    value = _moment(text, target)
+    _require_kept(text, value.isoformat(" ", "microseconds"), source, target)
+    return value
+
+
+def _moment(text: str, target: ColumnType) -> datetime:
     match = _TIMESTAMP.fullmatch(text if " " in text else f"{text} 00:00:00")
     if match is None:
         raise _unfit(text, target)
@@ -288,14 +319,15 @@ def _check_fraction(microsecond: int, text: str, target: ColumnType) -> None:
         raise _unfit(text, target)
 
 
-def _date(text: str, target: ColumnType) -> date:
-    value = _datetime(text, target)
+def _date(text: str, source: SourceType, target: ColumnType) -> date:
+    value = _moment(text, target)
     if (value.hour, value.minute, value.second, value.microsecond) != (0, 0, 0, 0):
         raise _unfit(text, target)
+    _require_kept(text, value.date().isoformat(), source, target)
     return value.date()
 
 
-def _time(text: str, target: ColumnType) -> time:
+def _time(text: str, source: SourceType, target: ColumnType) -> time:
     try:
         value = time.fromisoformat(text)
     except ValueError:
@@ -303,6 +335,7 @@ def _time(text: str, target: ColumnType) -> time:
     if value.tzinfo is not None or text.startswith("24"):
         raise _unfit(text, target)
     _check_fraction(value.microsecond, text, target)
+    _require_kept(text, value.isoformat("microseconds"), source, target)
     return value
 
 
@@ -312,10 +345,13 @@ def _text(text: str, source: SourceType, target: ColumnType) -> str:
             text = text.rstrip(" ")
         elif text.endswith(" "):
             raise _unfit(text, target)
-    length = target.type.length if isinstance(target.type, types.String) else None
-    stored = _stored_length(text, target)
-    is_kept = target.form is None or target.form.fullmatch(text) is not None
-    if (length is not None and stored > length) or not is_kept:
+    if target.form is not None:
+        fits = target.form.fullmatch(text) is not None
+    else:
+        length = target.type.length if isinstance(target.type, types.String) else None
+        stored = _stored_length(text, target)
+        fits = length is None or stored <= length
+    if not fits:
         raise _unfit(text, target)
     return text
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -15,7 +17,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
-from support.in_process import deliver_commands, read_commands, replicate
+from support.in_process import deliver_commands, read_commands, replicate, replicate_stored
 from support.least_rights import documented_rights, with_login
 from support.mariadb import MariaDbServer
 from support.site import Site, execute
@@ -42,6 +44,15 @@ CHANGES = (
     "UPDATE customer SET name = 'first' WHERE id = 1; UPDATE orders SET total = 2, id = 20 WHERE id = 2",
     "DELETE FROM orders WHERE id = 3",
 )
+
+
+_ALTERED = (
+    "ALTER TABLE customer ADD COLUMN note text DEFAULT 'new'",
+    "INSERT INTO customer VALUES (4, 'four', 'own')",
+    "ALTER TABLE orders DROP COLUMN customer, ADD COLUMN note text DEFAULT 'new'",
+)
+_CUSTOMERS = [(1, "first", "later"), (2, "two", "new"), (4, "four", "own")]
+_ORDERS = [(1, Decimal("1.50"), "new"), (20, Decimal("2.00"), "new")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +180,94 @@ def test_a_mariadb_subscriber_needs_no_more_than_documented(
     mariadb.execute(f"DROP USER '{login}'@'%'")
 
 
+def test_a_mariadb_login_makes_schema_changes_with_the_documented_rights(
+    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
+) -> None:
+    owners = replace(databases(), subscriber=mariadb.connection(mariadb_database))
+    login = f"repl_{uuid4().hex[:8]}"
+    articles = [{**it, "destination": str(it["source"]).replace("public", mariadb_database)} for it in ARTICLES]
+    as_owner = Site(owners, tmp_path / "store", articles, replicate_ddl=True)
+    as_owner.at_publisher(*TABLES)
+    as_owner.set_up()
+    names = {"reporting": mariadb_database, "repl_subscriber": login}
+    for part in ("after setup", "to replicate schema changes"):
+        mariadb.execute(*documented_rights(f"Subscriber, where it is MariaDB, {part}", MARKER, names))
+    limited = replace(owners, subscriber=with_login(owners.subscriber, login, MARKER))
+    site = Site(limited, tmp_path / "store", articles, replicate_ddl=True)
+    for changes in (CHANGES, _ALTERED, ["UPDATE customer SET note = 'later' WHERE id = 1"]):
+        site.at_publisher(*changes)
+        replicate_stored(site)
+    altered = mariadb.execute("SELECT id, name, note FROM customer ORDER BY id", database=mariadb_database)
+    assert altered == _CUSTOMERS
+    assert mariadb.execute("SELECT * FROM orders ORDER BY id", database=mariadb_database) == _ORDERS
+    mariadb.execute(f"DROP USER '{login}'@'%'")
+
+
+def test_a_postgres_login_makes_schema_changes_with_the_documented_rights(roles: Roles, tmp_path: Path) -> None:
+    _set_up(roles, tmp_path)
+    distribution = roles.limited("distribution")
+    owners = Databases(roles.owners.publisher, roles.owners.subscriber, distribution)
+    Site(owners, tmp_path / "store", ARTICLES, replicate_ddl=True).set_up()
+    roles.grant("subscriber", "Subscriber, after setup")
+    site = Site(
+        Databases(roles.limited("publisher"), roles.limited("subscriber"), distribution),
+        tmp_path / "store",
+        ARTICLES,
+        replicate_ddl=True,
+    )
+    warned = [it for it in check(site.topology).warnings if "may not alter it" in it]
+    assert len(warned) == 2
+    (procedures,) = (it for it in check(site.topology).warnings if "may not replace generated procedures" in it)
+    assert procedures.count("ALTER PROCEDURE") == 3
+    # The tables are a superuser's, whose role is not for the jobs.
+    assert not any(re.search(r'GRANT "?\w+"? TO', it) for it in warned)
+    roles.grant("subscriber", "Subscriber, to replicate schema changes")
+    assert not any("which the Publisher's schema changes need" in it for it in check(site.topology).warnings)
+    for changes in (CHANGES, _ALTERED, ["UPDATE customer SET note = 'later' WHERE id = 1"]):
+        execute(roles.owners.publisher, *changes)
+        replicate_stored(site)
+    assert execute(roles.owners.subscriber, "SELECT id, name, note FROM customer ORDER BY id") == _CUSTOMERS
+    assert execute(roles.owners.subscriber, "SELECT * FROM orders ORDER BY id") == _ORDERS
+
+
 def _in_bulk(site: Site) -> dict[str, set[Operation]]:
     """Return the operations of each article that go in bulk with the rights of the site's login."""
     with open_distribution(site.topology, "reporting") as opened:
         articles = opened.database.articles.by_id(opened.record)
         with dialect_of(opened.connection).applier(opened.connection, opened.key, articles) as applier:
             return {str(articles[number].source): set(its) for number, its in applier.bulk_operations.items()}
+
+
+def test_a_custom_procedure_whose_text_nobody_may_see_is_called_and_said(
+    databases: DatabasesFactory, mariadb: MariaDbServer, mariadb_database: str, tmp_path: Path
+) -> None:
+    login, password = f"newcomer_{uuid4().hex[:8]}", uuid4().hex
+    owners = replace(databases(), subscriber=mariadb.connection(mariadb_database))
+    mariadb.execute(
+        f"CREATE USER '{login}'@'%' IDENTIFIED BY '{password}'",
+        "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, REFERENCES, CREATE ROUTINE, ALTER ROUTINE, "
+        f"EXECUTE ON `{mariadb_database}`.* TO '{login}'@'%'",
+        "CREATE PROCEDURE add_ticket(n int, t varchar(50)) INSERT INTO ticket VALUES (n, CONCAT('own ', t))",
+        database=mariadb_database,
+    )
+    limited = replace(owners, subscriber=with_login(owners.subscriber, login, password))
+    article = {"source": "public.ticket", "destination": f"{mariadb_database}.ticket", "ins_cmd": "CALL add_ticket"}
+    site = Site(limited, tmp_path / "store", [article])
+    site.at_publisher("CREATE TABLE ticket (id int PRIMARY KEY, name text)")
+    site.set_up()
+    found = check(site.topology)
+    grant = f"GRANT SELECT ON mysql.proc TO '{login}'@'%'"
+    unseen = (
+        "article public.ticket: Subscriber reporting: our login may not see the text of add_ticket, which is not "
+        f"looked through for COMMIT and the like; an administrator lets it: {grant};"
+    )
+    assert (found.problems, unseen in found.warnings) == ([], True)
+    site.at_publisher("INSERT INTO ticket VALUES (1, 'one')")
+    replicate(site)
+    assert mariadb.execute("SELECT * FROM ticket", database=mariadb_database) == [(1, "own one")]
+    mariadb.execute(grant)
+    assert unseen not in check(site.topology).warnings
+    mariadb.execute(f"DROP USER '{login}'@'%'")
 
 
 def test_what_a_mariadb_login_may_not_is_told_with_the_grant(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from conftest import DatabasesFactory
 from support.in_process import deliver_stored, read_log_into_store
+from support.least_rights import with_login
 from support.mariadb import MariaDbServer, installed
 from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import KEY, STATEMENTS
+from tranrepl.admin.check import check
+from tranrepl.errors import ReplicationError, TransientError
+from tranrepl.subscriber.mariadb.database import MariaDb
 from tranrepl.subscriber.registry import dialect_of
 
 _SETTINGS = {
@@ -42,6 +49,7 @@ _SETTINGS = {
     "unique_checks": "0",
     "check_constraint_checks": "0",
     "max_error_count": "0",
+    "default_storage_engine": "'Aria'",
     "sql_mode": "'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'",
     "time_zone": "'+05:00'",
     "tx_read_only": "1",
@@ -66,7 +74,7 @@ _TABLE = (
 def strange(server_folder: Path) -> Iterator[MariaDbServer]:
     if not installed():
         pytest.skip("mariadbd is not installed; on Debian, as root: apt-get install mariadb-server-core")
-    with MariaDbServer(server_folder / "mariadb_settings") as server:
+    with MariaDbServer(server_folder / "mariadb_settings", ["--log-bin"]) as server:
         yield server
 
 
@@ -145,6 +153,8 @@ def test_settings_of_a_server_stop_nothing(
         "FROM generate_series(1, 500) n"
     )
     site.set_up()
+    engines = "SELECT DISTINCT engine FROM information_schema.tables WHERE table_schema = DATABASE()"
+    assert strange.execute(*_AS_USUAL, engines, database=name) == [("InnoDB",)]
     with _locked(strange, name):
         site.take_snapshot()
     assert _rows(site, strange) == _published(site)
@@ -200,3 +210,56 @@ def test_constraints_act_whatever_the_server_leaves_out(site: Site, strange: Mar
     assert error is not None
     assert error.shown_number == "547 (4025)"
     assert _rows(site, strange) == []
+
+
+def test_a_binary_log_of_statements_is_found_by_check(site: Site, strange: MariaDbServer) -> None:
+    strange.execute("SET GLOBAL binlog_format = 'STATEMENT'")
+    (problem,) = check(site.topology).problems
+    assert problem.message == (
+        "Subscriber reporting: its binary log holds statements (binlog_format = STATEMENT), and so takes none of a "
+        "READ COMMITTED session"
+    )
+    assert problem.report.shown_number == "without number (1665)"
+    strange.execute(_pasted(problem, "SET GLOBAL"))
+    assert check(site.topology).problems == []
+    site.set_up()
+
+
+def test_a_server_that_is_read_only_is_tried_again(
+    databases: DatabasesFactory, strange: MariaDbServer, tmp_path: Path
+) -> None:
+    name, password = f"replica_{uuid4().hex[:8]}", uuid4().hex
+    strange.execute(
+        f"CREATE DATABASE {name}",
+        f"CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'",
+        f"GRANT ALL ON {name}.* TO '{name}'@'%'",
+    )
+    site = _site(databases, strange, name, tmp_path)
+    site.connections["mariadb"] = with_login(site.connections["mariadb"], name, password)
+    site.at_publisher(_TABLE)
+    site.set_up()
+    site.take_snapshot()
+    site.at_publisher("INSERT INTO item VALUES (1, 'c', NULL, NULL, now(), 1)")
+    read_log_into_store(site).raise_error()
+    strange.execute("SET GLOBAL read_only = 1")
+    with pytest.raises(TransientError) as refused:
+        deliver_stored(site)
+    strange.execute("SET GLOBAL read_only = 0")
+    assert refused.value.report.shown_number == "3906 (1290)"
+    deliver_stored(site).raise_error()
+    assert _rows(site, strange) == _published(site)
+    strange.execute(f"DROP USER '{name}'@'%'", f"DROP DATABASE {name}")
+
+
+def test_a_server_that_is_gone_is_noticed_within_minutes(site: Site) -> None:
+    with MariaDb("mariadb").engine(site.connections["mariadb"]).connect() as session:
+        driver: Any = session.connection.dbapi_connection
+        settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        assert driver._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert [driver._sock.getsockopt(socket.IPPROTO_TCP, it) for it in settings] == [60, 10, 6, 120_000]
+
+
+def _pasted(problem: ReplicationError, begin: str) -> str:
+    """Return the statement of a remedy that begins so."""
+    (found,) = re.findall(rf"{begin} [^;]+;", problem.report.remedy or "")
+    return str(found)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import zip_longest
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 
 from conftest import DatabaseFactory
-from support.command_history import Column, History, seqno
-from support.subscribers import Site
-from tranrepl.errors import ErrorKind
+from support.command_history import Column, History, seqno, table_description
+from support.subscribers import KEY, STATEMENTS, Site
+from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.postgres.session import Session, connect
-from tranrepl.settings.publication import Apply
+from tranrepl.settings.publication import Apply, Article
 from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.registry import dialect_of
 
 # Type at the Publisher, then values in SQL.
 VALUES: dict[str, Sequence[str]] = {
@@ -259,6 +261,35 @@ NARROWER = [
     ("varchar(10) CHARACTER SET latin1", "text", "𝄞"),
     ("varchar(10) CHARACTER SET utf8mb3", "text", "𝄞"),
     ("enum('a','b')", "text", "c"),
+    # What the server would take for another value.
+    ("enum('a','b')", "text", "A"),
+    ("enum('a','b')", "text", "a "),
+    ("enum('a','b')", "text", "2"),
+    ("set('a','b')", "text", "b,a"),
+    ("set('a','b')", "text", "3"),
+    ("year", "integer", "24"),
+    ("year", "integer", "0"),
+    ("uuid", "text", "F81D4FAE-7DEC-11D0-A765-00A0C91E6BF6"),
+    ("double(10,2)", "double precision", "1.005"),
+    ("float(10,2)", "real", "1.239"),
+    ("int", "text", "007"),
+    ("int", "text", "+7"),
+    ("int", "text", "-0"),
+    ("int", "text", "7.0"),
+    ("int", "text", " 7"),
+    ("int", "text", "1_0"),
+    ("int", "public.mood", "007"),
+    ("int", "character(3)", "07 "),
+    ("decimal(5,2)", "text", "1.500"),
+    ("decimal(5,2)", "text", "1e2"),
+    ("decimal(5,2)", "character varying(10)", "-0.00"),
+    ("double", "text", "0.10"),
+    ("date", "text", "2020-01-01 10:00:00"),
+    ("date", "text", "2020-01-01 00:00:00"),
+    ("datetime", "text", "2020-01-01"),
+    ("datetime", "text", "2020-01-01 10:00:00+00"),
+    ("datetime(6)", "text", "2020-01-01 10:00:00.1234567"),
+    ("time", "text", "10:00"),
     ("int NOT NULL", "integer", None),
     ("int", "text", "12x"),
     ("blob", "integer[]", "{1}"),
@@ -286,6 +317,14 @@ def test_what_fits_a_narrower_column_is_taken(mariadb_site: Site) -> None:
         "char(5)": ("character(5)", "ab   "),
         "json": ("jsonb", '{"a": 1}'),
         "enum('a','b')": ("public.mood", "b"),
+        "set('a','b','c')": ("text", "a,c"),
+        "year": ("smallint", "2024"),
+        "uuid": ("uuid", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"),
+        "decimal(6,2)": ("text", "-1.5"),
+        "int(7)": ("character(3)", "-7 "),
+        "double(10,2)": ("double precision", "1.25"),
+        "datetime(6)": ("text", "2024-01-01 00:00:00.5"),
+        "time(6)": ("text", "10:00:00"),
         "bigint unsigned": ("numeric", "18446744073709551615"),
         "bit(1)": ("boolean", "t"),
     }
@@ -296,10 +335,62 @@ def test_what_fits_a_narrower_column_is_taken(mariadb_site: Site) -> None:
     history = History().insert(article, ["1", *(text for _, text in fitting.values())])
     assert site.deliver(history).error is None
     found = site.execute("SELECT * FROM t")[0]
-    assert [str(it) for it in found[1:9]] == [
-        *("1.23", "2024-01-01 00:00:00.125000", "2024-01-01", "3", "0.5", "ab", '{"a": 1}', "b"),
+    assert [str(it) for it in found[1:17]] == [
+        *("1.23", "2024-01-01 00:00:00.125000", "2024-01-01", "3", "0.5", "ab", '{"a": 1}', "b", "a,c", "2024"),
+        *("f81d4fae-7dec-11d0-a765-00a0c91e6bf6", "-1.50", "-7", "1.25", "2024-01-01 00:00:00.500000", "10:00:00"),
     ]
-    assert found[9:] == (18446744073709551615, b"\x01")
+    assert found[17:] == (18446744073709551615, b"\x01")
+
+
+def test_a_uuid_column_of_mariadb_takes_calls_of_procedures(make_site: Callable[[str], Site]) -> None:
+    site, text = make_site("mariadb procedures"), "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
+    site.execute("CREATE TABLE t (id uuid PRIMARY KEY, value enum('a','b'), y year)")
+    article = site.article("t", [Column("id", "uuid", key=1), Column("value", "public.mood"), Column("y", "integer")])
+    history = History().insert(article, [text, "a", "2024"]).update(article, [text, "a", "2024"], [text, "b", "2025"])
+    assert site.deliver(history).error is None
+    assert site.rows("t") == [(text, "b", 2025)]
+
+
+def test_texts_go_in_bulk_into_numbers_where_they_are_read_back_so(mariadb_site: Site) -> None:
+    site = mariadb_site
+    site.execute("CREATE TABLE t (id int PRIMARY KEY, n int, d decimal(5,2))")
+    columns = [Column("id", "text", key=1), Column("n", "text"), Column("d", "character varying(9)")]
+    article = site.article("t", columns)
+    history = History()
+    for at in range(100):
+        history.insert(article, [str(at), str(at - 50), f"{at}.5"])
+    result = site.deliver(history)
+    assert (result.error, result.in_bulk, result.fallbacks) == (None, 100, {})
+    error = site.deliver(History(xact=1).insert(article, ["007", "1", "1"]), site.watermark()).error
+    assert error is not None
+    assert error.message == (
+        "Subscriber reporting: column id: '007' does not fit integer: it would be read back as '7' (article public.t, "
+        "id = 007)"
+    )
+
+
+@pytest.mark.parametrize("declared", ["STRING", "JSON", "int", "numeric(10,2)", "datetime", "FLOATING POINT"])
+def test_a_column_of_which_sqlite_makes_numbers_is_refused(sqlite_site: Site, declared: str) -> None:
+    site = sqlite_site
+    site.execute(f"CREATE TABLE t (code {declared} PRIMARY KEY, n numeric, at datetime, name varchar(5), raw blob)")
+    columns = [Column("code", key=1), Column("n", "numeric(5,2)"), Column("at", "date"), Column("name"), Column("raw")]
+    with pytest.raises(ConfigurationError) as refused:
+        site.article("t", columns)
+    assert refused.value.message.lower() == (
+        "article public.t: subscriber reporting: column 'code' of main.t is declared "
+        f"{declared.lower()}, of which sqlite makes numbers: the text '007' would be 7"
+    )
+
+
+@pytest.mark.parametrize("base", ["integer", "numeric", "date"])
+def test_a_domain_of_numbers_goes_into_sqlites_column_of_numbers(sqlite_site: Site, base: str) -> None:
+    site = sqlite_site
+    site.execute("CREATE TABLE t (id int PRIMARY KEY, value numeric)")
+    with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
+        article = Article.model_validate({"source": "public.t", "destination": "main.t", **STATEMENTS})
+        described = table_description(article.source, [Column("id", "integer", key=1), Column("value", "public.size")])
+        columns = (described.columns[0], replace(described.columns[1], base_type_name=base))
+        assert list(subscriber.article_problems(article, replace(described, columns=columns))) == []
 
 
 def test_sqlite_refuses_decimals_that_a_float_would_round(sqlite_site: Site) -> None:

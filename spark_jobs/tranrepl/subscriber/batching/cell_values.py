@@ -8,11 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.model.row_images import NULL, contents
+from tranrepl.model.source_types import Family
 from tranrepl.subscriber.batching.steps import MismatchError
 
 DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 TIME: Final = r"([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}"
 IN_UTC: Final = r"\+00"
+WHOLE_NUMBER: Final = "-?[1-9][0-9]*|0"
 BYTES: Final = r"\\\\x([0-9a-f]{2})*"
 BYTES_PREFIX: Final = r"\\x"
 """The prefix of bytea's text form, escaped."""
@@ -26,6 +28,14 @@ _STAND_INS = tuple(map(chr, (1, 2, 3, 4, 5, 6)))
 def fraction(digits: int) -> str:
     """Return the pattern of a second's fraction of so many digits at most."""
     return rf"(\.[0-9]{{1,{digits}}})?" if digits else ""
+
+
+def decimal_pattern(family: Family, scale: int) -> str:
+    """Return the pattern of numbers of so many digits after the point, and zeros behind them; of a text, every zero
+    counts."""
+    if family in (Family.TEXT, Family.CHARACTER):
+        return f"({WHOLE_NUMBER}){fraction(scale)}"
+    return rf"-?(0|[1-9][0-9]*)(\.[0-9]{{0,{scale}}}0*)?"
 
 
 def require_matching(cells: pa.StringArray, pattern: str) -> None:

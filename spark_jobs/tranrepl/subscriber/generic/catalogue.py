@@ -16,6 +16,8 @@ Place = tuple[str | None, str]
 """Schema and name of a table; without a schema, where the session's own tables are."""
 
 
+FILLS_ITSELF = "tranrepl_fills_itself"
+"""Says of a column's description, beside what SQLAlchemy says, that an UPDATE without the column fills it."""
 UniqueColumns = tuple[str | None, ...]
 """Columns of a primary key, unique constraint or unique index; None for an expression."""
 
@@ -30,6 +32,14 @@ class ReferringColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a table may not take commands, as in "is …", and the statement that mends it."""
+
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Destination:
     """A table as the Subscriber's catalogue describes it."""
 
@@ -38,6 +48,7 @@ class Destination:
     """Columns of the primary key and of unique constraints: no two rows have the same values in them."""
     name_case: NameCase = NameCase.SENSITIVE
     """The case of columns' names."""
+    refusal: Refusal | None = None
 
     def spelled_as(self, names: Sequence[str]) -> Destination:
         """Return the table with its columns' names spelled as in `names`, where they differ in case alone and the
@@ -53,6 +64,11 @@ class Destination:
 
     def settable(self, name: str) -> bool:
         return "computed" not in self.columns[name]
+
+    def fills_itself(self, name: str) -> bool:
+        """Return whether an UPDATE that leaves it out gives it a value of the database's own."""
+        described: Mapping[str, object] = self.columns[name]
+        return described.get(FILLS_ITSELF) is True
 
     def is_identity(self, name: str) -> bool:
         """Return whether it is an identity to which neither INSERT nor UPDATE may give a value."""

@@ -45,7 +45,7 @@ def column_problems(
             f"{at}: table {article.destination_table} has no column {column.name!r}",
             remedy=missing_column_remedy(known, column, list(found.columns), texts, again),
         )
-    elif sets_values and (refused := database.refused_type(found.columns[column.name]["type"])):
+    elif sets_values and (refused := database.refused_column(found.columns[column.name], column)):
         yield ConfigurationError(
             f"{at}: column {column.name!r} of {article.destination_table} {refused}",
             remedy="give it another type, leave it out of the article, or let custom procedures apply the changes",

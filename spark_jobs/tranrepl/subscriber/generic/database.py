@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
@@ -29,7 +29,7 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
@@ -38,7 +38,7 @@ from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.generic.bound_statement import BoundStatement
 from tranrepl.subscriber.generic.bulk import BulkInsert, SqlBulk
-from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue, Place
+from tranrepl.subscriber.generic.catalogue import Catalogue, InspectedCatalogue, Place, Refusal
 from tranrepl.subscriber.generic.column_steps import ColumnStatements, MadeColumn
 from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
@@ -190,12 +190,23 @@ class SqlDatabase:
         del session
         return True
 
+    def server_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
+        """Yield settings of the server that keep it from taking commands."""
+        del session, where
+        yield from ()
+
     def right_problems(
         self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
         """Yield what our login lacks of the rights that setup and deliveries need, as far as it tells."""
         del session, where, tables, model_tables
         yield from ()
+
+    def grant_of_texts(self, session: sa.Connection) -> str | None:
+        """Return the statement that lets our login see the texts of procedures that others made; None where there is
+        none, or another warning has it."""
+        del session
+        return None
 
     def bulk_warnings(self, session: sa.Connection, tables: PublishedTables) -> Iterator[str]:
         """Yield which rights our login lacks to apply in bulk, where nothing else does."""
@@ -276,6 +287,11 @@ class SqlDatabase:
         """Return what answers questions about tables that are there."""
         return InspectedCatalogue(session, self.columns, self.column_name)
 
+    def refused_tables(self, session: sa.Connection, places: Sequence[Place]) -> Mapping[Place, Refusal]:
+        """Return those of these tables that may not take commands."""
+        del session, places
+        return {}
+
     def column_name(self, reflected: str) -> str:
         """Return a column's name, given what SQLAlchemy reads from the catalogue."""
         return reflected
@@ -289,9 +305,10 @@ class SqlDatabase:
         """Return a destination table's name, for a statement that is text."""
         return self.identifiers.qualified(*self.place(table))
 
-    def refused_type(self, reflected: TypeEngine[Any]) -> str | None:
-        """Return why no value can be given to a column of this type, as in "takes no value"; None where one can."""
-        del reflected
+    def refused_column(self, found: ReflectedColumn, source: ColumnDescription) -> str | None:
+        """Return why values of `source` cannot be given to a column, or would be changed in silence, as in "takes no
+        value"; None where they can."""
+        del found, source
         return None
 
     def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
@@ -315,6 +332,16 @@ class SqlDatabase:
                 return types.LargeBinary(255) if indexed else types.LargeBinary()
             case family:
                 return _PLAIN_TYPES.get(family, text)
+
+    def fit_row(self, table: sa.Table, indexed: Collection[str]) -> None:
+        """Give columns of a table that setup will create other types where a row has no room for all of them. `indexed`
+        are columns that keep theirs, beside the key's."""
+        del table, indexed
+
+    def size_problem(self, table: sa.Table) -> str | None:
+        """Return why a table that setup would create is too large, as in "has …"; None where it is not."""
+        del table
+        return None
 
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
         """Return a destination column's type, as SQLAlchemy reads it from the catalogue."""

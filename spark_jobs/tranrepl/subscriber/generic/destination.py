@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
-from tranrepl.subscriber.generic.catalogue import Destination
+from tranrepl.subscriber.generic.catalogue import Destination, Refusal
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.missing_columns import PlannedColumnTexts
 from tranrepl.subscriber.generic.target import SqlColumn, SqlTarget
@@ -32,7 +33,19 @@ def find_destinations(
     """Read tables from the catalogue, those that are there."""
     places = {name: database.place(name) for name in names}
     found = database.catalogue(session).destinations(list(dict.fromkeys(places.values())))
-    return {name: found[place] for name, place in places.items() if place in found}
+    refused = database.refused_tables(session, list(found))
+    return {name: replace(found[place], refusal=refused.get(place)) for name, place in places.items() if place in found}
+
+
+def refused(
+    where: str, table: TableName | str, refusal: Refusal, article: TableName | None = None
+) -> ConfigurationError:
+    """Return the error of a table that may not take commands."""
+    return ConfigurationError(
+        f"{where}: table {table} {refusal.why}",
+        remedy=f"run at the Subscriber: {refusal.remedy}",
+        article=None if article is None else str(article),
+    )
 
 
 def column_names(article: RegisteredArticle, found: Destination) -> list[str]:
@@ -67,6 +80,8 @@ def found_target(
             remedy="run `tranrepl setup FILE`",
             article=str(article.source),
         )
+    if found.refusal is not None:
+        raise refused(where, article.destination, found.refusal, article.source)
     found = found.spelled_as(_names(article))
     missing = [name for name in _names(article) if name not in found.columns]
     if missing:
@@ -78,13 +93,12 @@ def found_target(
     reflected = [found.columns[name] for name in _names(article)]
     described = [database.described_type(it["type"], session.dialect) for it in reflected]
     key = {article.columns[at].name for at in article.key_positions}
-    identities = frozenset(filter(found.is_identity, found.columns))
     return _target(
         database,
         article,
         described,
         [it["name"] for it in reflected],
-        identities,
+        found,
         key_is_unique=any(unique <= key for unique in found.unique_keys),
     )
 
@@ -109,14 +123,14 @@ def intended_target(
     """Return the article as it is there; where the table or a column does not exist yet, as setup or a schema change
     would create it."""
     published = {column.name: column for column in source.columns}
-    there = {} if found is None else found.spelled_as(_names(article)).columns
+    found = None if found is None else found.spelled_as(_names(article))
+    there = {} if found is None else found.columns
     described = [
         database.described_type(there[it]["type"] if it in there else created_type(database, published[it]), dialect)
         for it in _names(article)
     ]
     names = [there[it]["name"] if it in there else it for it in _names(article)]
-    identities = frozenset() if found is None else frozenset(filter(found.is_identity, there))
-    return _target(database, article, described, names, identities, key_is_unique=True)
+    return _target(database, article, described, names, found, key_is_unique=True)
 
 
 def made_target(database: SqlDatabase, article: RegisteredArticle, dialect: sa.Dialect) -> SqlTarget:
@@ -127,7 +141,7 @@ def made_target(database: SqlDatabase, article: RegisteredArticle, dialect: sa.D
         )
         for it in article.columns
     ]
-    return _target(database, article, described, _names(article), frozenset(), key_is_unique=True)
+    return _target(database, article, described, _names(article), None, key_is_unique=True)
 
 
 def created_type(
@@ -154,18 +168,20 @@ def _target(
     article: RegisteredArticle,
     described: Iterable[ColumnType],
     catalogue_names: Iterable[str],
-    identities: Collection[str],
+    found: Destination | None,
     *,
     key_is_unique: bool,
 ) -> SqlTarget:
     schema, name = database.place(article.destination)
+    there = {} if found is None else found.columns
     columns = tuple(
         SqlColumn(
             column.name,
             it,
             conversion(source_type(column.type_name), it, database.binding),
             catalogue_name,
-            identity=column.name in identities,
+            identity=found is not None and column.name in there and found.is_identity(column.name),
+            fills_itself=found is not None and column.name in there and found.fills_itself(column.name),
         )
         for column, it, catalogue_name in zip(article.columns, described, catalogue_names, strict=True)
     )

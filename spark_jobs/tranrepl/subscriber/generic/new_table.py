@@ -16,7 +16,8 @@ from tranrepl.subscriber.generic.destination import created_type
 def new_table(
     database: SqlDatabase, article: Article, source: TableDescription, referencing: Collection[str]
 ) -> sa.Table:
-    """Return an article's destination with its columns and its key. `referencing` are columns of foreign keys."""
+    """Return an article's destination with its columns and its key, as far as the database can have it. `referencing`
+    are columns of foreign keys."""
     schema, name = database.place(article.destination_table)
     columns = [
         sa.Column(
@@ -27,7 +28,7 @@ def new_table(
         )
         for column in source.published(article.columns)
     ]
-    return sa.Table(
+    table = sa.Table(
         quoted_name(name, quote=True),
         sa.MetaData(),
         *columns,
@@ -35,3 +36,5 @@ def new_table(
         schema=None if schema is None else quoted_name(schema, quote=True),
         **database.table_options,
     )
+    database.fit_row(table, {column.name for column in source.columns if column.unique}.union(referencing))
+    return table

@@ -16,4 +16,5 @@ def update_statement(at: SqlTarget, update: RowUpdate) -> sa.Update | None:
     table = at.table()
     column = table.c[update.column]
     value = None if update.value is None else converts.convert(update.value)
-    return sa.update(table).values({column.name: sa.bindparam("tranrepl_value", value, converts.bind)})
+    bound = sa.bindparam("tranrepl_value", value, converts.bind)
+    return sa.update(table).values({column: bound, **at.kept(table, [update.column])})

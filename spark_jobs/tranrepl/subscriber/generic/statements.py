@@ -138,6 +138,7 @@ def _update(database: SqlDatabase, target: SqlTarget, changed: tuple[int, ...]) 
         # Nothing changes, but the row must be there.
         first = columns[target.article.key_positions[0]]
         assigned = {first: first}
+    assigned |= target.kept(table, {it.name for it in assigned})
     executable = sa.update(table).where(_key_matches(target, table, key)).values(assigned)
     together = database.counts_together and target.key_is_unique
     return Statement(executable, (*new, *key), together=together, must_meet=True)

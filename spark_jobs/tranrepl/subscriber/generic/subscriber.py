@@ -34,6 +34,7 @@ from tranrepl.subscriber.generic.definitions import Definitions
 from tranrepl.subscriber.generic.destination import (
     find_destination,
     intended_target,
+    refused,
     targets,
 )
 from tranrepl.subscriber.generic.known_objects import NOTHING_KNOWN, read_known
@@ -45,12 +46,13 @@ from tranrepl.subscriber.generic.procedures import (
     ProcedureScripter,
     StoredProcedure,
     called_name,
+    custom_names,
     custom_operations,
     scripted,
 )
 from tranrepl.subscriber.generic.session_errors import translated_errors
 from tranrepl.subscriber.generic.target import SqlTarget
-from tranrepl.subscriber.generic.watermark import Watermark, create_tables, find_version
+from tranrepl.subscriber.generic.watermark import Watermark, create_tables, find_version, require_fit_tables
 from tranrepl.subscriber.missing_columns import as_registered
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.replication_tables import MODEL_TABLES, SNAPSHOTS
@@ -89,6 +91,8 @@ class SqlSubscriber:
             yield from not_for_replication_problems(self._database.capabilities, self.where)
         if subscription.foreign_keys:
             yield from foreign_key_problems(self._database.capabilities, self.where, subscription)
+        with self._transaction():
+            yield from self._database.server_problems(self._session, self.where)
 
     def article_problems(
         self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
@@ -99,10 +103,25 @@ class SqlSubscriber:
         if article.filter is not None:
             translated_filter(article.filter, self._database.sql_name, str(article.source))
         found = self._spelled_destination(article, columns)
-        if found is not None:
+        if found is None:
+            yield from self._size_problems(article, source)
+        else:
+            if found.refusal is not None:
+                at = f"article {article.source}: {self.where}"
+                yield refused(at, article.destination_table, found.refusal, article.source)
             delivered = as_registered(known, source)
             for column in columns:
                 yield from column_problems(self._key, article, delivered, self._database, found, column)
+
+    def _size_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+        problem = self._database.size_problem(new_table(self._database, article, source, ()))
+        if problem is not None:
+            yield ConfigurationError(
+                f"article {article.source}: {self.where}: table {article.destination_table}, as setup would create it, "
+                f"{problem}",
+                remedy="leave columns out (articles[].columns), or create the table yourself, with shorter columns",
+                article=str(article.source),
+            )
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
         """Yield what our login lacks of the rights that setup and deliveries need, with the grants."""
@@ -117,6 +136,24 @@ class SqlSubscriber:
         if found is not None:
             for column in columns:
                 yield from column_warnings(at, self._database, self._session.dialect, found, column)
+
+        yield from self._unseen_procedures(article)
+
+    def _unseen_procedures(self, article: Article) -> Iterator[str]:
+        """Yield a warning about custom procedures whose text nobody has looked at."""
+        scripter = self._database.scripter
+        names = [] if scripter is None else custom_names([article], scripter.names)
+        found = {} if scripter is None else {it.name: self._find_procedure(scripter, it) for it in names}
+        unseen = [name for name, it in found.items() if it is not None and not it.body]
+        if not unseen:
+            return
+        with self._transaction():
+            grant = self._database.grant_of_texts(self._session)
+        if grant is not None:
+            yield (
+                f"article {article.source}: {self.where}: our login may not see the text of {', '.join(unseen)}, which "
+                f"is not looked through for COMMIT and the like; an administrator lets it: {grant};"
+            )
 
     def _spelled_destination(self, article: Article, published: Sequence[ColumnDescription]) -> Destination | None:
         found = self._find_destination(article.destination_table)
@@ -193,7 +230,10 @@ class SqlSubscriber:
     # Setup
 
     def tables_version(self) -> TablesVersion | None:
+        """Return which version made the model's tables; None where they are not there. Raises ConfigurationError where
+        one of them may not take rows."""
         with self._transaction():
+            require_fit_tables(self._session, self._database, self.where)
             return find_version(self._session)
 
     def set_up_tables(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
@@ -21,6 +23,8 @@ class SqlColumn:
     """As the destination's catalogue has it: another spelling where the database ignores case."""
     identity: bool = False
     """It is an identity, which takes a value where it is told so, and never another one."""
+    fills_itself: bool = False
+    """An UPDATE that leaves it out gives it a value of the database's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,12 @@ class SqlTarget:
     @property
     def key_columns(self) -> tuple[SqlColumn, ...]:
         return tuple(self.columns[at] for at in self.article.key_positions)
+
+    def kept(self, table: sa.TableClause, names: Container[str]) -> dict[Any, Any]:
+        """Return what an UPDATE of `table` that assigns the columns of these names sets besides: those that fill
+        themselves, to what they are."""
+        filled = [table.c[it.name] for it in self.columns if it.fills_itself and it.name not in names]
+        return dict(zip(filled, filled, strict=True))
 
     def table(self) -> sa.TableClause:
         """Return the table for statements: every name is quoted, every value bound as its conversion says."""

@@ -21,7 +21,7 @@ def ends_transaction(body: str, tokenizer: type[Tokenizer]) -> bool:
         words = _keywords(tokenizer().tokenize(body))
     except SqlglotError:
         return False
-    following = [*words[1:], ""]
+    following = [*words, ""][1:]
     return any(
         word == "COMMIT" or (word == "ROLLBACK" and not _to_savepoint(words[at + 1 :])) or (word, after) in _BEGINNINGS
         for at, (word, after) in enumerate(zip(words, following, strict=True))

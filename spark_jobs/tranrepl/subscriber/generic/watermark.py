@@ -18,6 +18,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_steps import TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.destination import refused
 from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, is_at
 from tranrepl.subscriber.subscription import (
@@ -235,6 +236,12 @@ def model_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table
     names."""
     there = _tables_there(session, database)
     return [table for name, table in METADATA.tables.items() if _is_whole(table, there.get(name))]
+
+
+def require_fit_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:
+    """Raise ConfigurationError where one of the model's tables may not take rows."""
+    for (_, name), refusal in database.refused_tables(session, [(None, name) for name in METADATA.tables]).items():
+        raise refused(where, name, refusal)
 
 
 def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:

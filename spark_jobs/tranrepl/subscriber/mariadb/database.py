@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
@@ -20,42 +20,47 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
 from tranrepl.model.names import TableName
-from tranrepl.model.source_types import Family, SourceType, decimal_digits
+from tranrepl.model.source_types import Family, SourceType
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.generic.bulk import BulkInsert
-from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.generic.catalogue import FILLS_ITSELF, Place, Refusal
 from tranrepl.subscriber.generic.column_steps import MadeColumn
 from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
-from tranrepl.subscriber.generic.database import spelled
 from tranrepl.subscriber.generic.numbered_database import NumberedDatabase, procedure_ended_transaction
 from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.generic.staged_bulk import BulkRules
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
+from tranrepl.subscriber.mariadb.column_types import TYPES, decimal_digits_of, described_type
 from tranrepl.subscriber.mariadb.columns import MariaDbColumns, PlannedMariaDbColumns
 from tranrepl.subscriber.mariadb.comparison import WAYS
 from tranrepl.subscriber.mariadb.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
-from tranrepl.subscriber.mariadb.rights import right_problems
+from tranrepl.subscriber.mariadb.rights import grant_of_texts, right_problems
 from tranrepl.subscriber.mariadb.session import (
     PACKET_TOO_LARGE,
     USUAL_PACKET,
     USUAL_WAITS,
     BoundedCursor,
     larger_packets,
+    notice_dead_peers,
     set_session,
+)
+from tranrepl.subscriber.mariadb.table_check import (
+    LOG_FORMAT_REMEDY,
+    fit_row,
+    log_format_problem,
+    size_problem,
+    tables_of_other_engines,
 )
 from tranrepl.subscriber.value_conversion import ColumnType
 
 _COLLATION, _MYSQL_COLLATION = "utf8mb4_nopad_bin", "utf8mb4_0900_bin"
 """Two texts are equal where PostgreSQL says so: the same characters, blanks at the end among them."""
-_MOST_DIGITS = 65
-_MOST_FRACTION_DIGITS = 30
-_UNBOUNDED_NUMERIC = (_MOST_DIGITS, _MOST_FRACTION_DIGITS)
 _LONGEST_VARCHAR = 1000
 """Characters: a row has 65,535 bytes for all of them."""
 _LONGEST_KEY = 768
@@ -64,6 +69,8 @@ _LONGEST_KEY = 768
 _GET_LOCK = sa.text("SELECT GET_LOCK(:name, :seconds)")
 _LOCK_SECONDS = 300
 
+_LOG_OF_STATEMENTS = "1665"
+_ROW_TOO_LARGE = "1118"
 _MARK = "tranrepl_began"
 _NO_SUCH_SAVEPOINT = 1305
 
@@ -161,10 +168,20 @@ class MariaDb(NumberedDatabase):
         granted: int | None = session.scalar(_GET_LOCK, {"name": _lock_name(name), "seconds": _LOCK_SECONDS})
         return granted == 1
 
+    def server_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
+        problem = log_format_problem(session)
+        if problem is not None:
+            yield ConfigurationError(
+                f"{where}: {problem}", **self.error_codes.numbered(_LOG_OF_STATEMENTS), remedy=LOG_FORMAT_REMEDY
+            )
+
     def right_problems(
         self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
         return right_problems(session, where, [article for article, _ in tables], model_tables)
+
+    def grant_of_texts(self, session: sa.Connection) -> str:
+        return grant_of_texts(session)
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         session.execute(
@@ -208,16 +225,31 @@ class MariaDb(NumberedDatabase):
         return open_comparison(connect, self, WAYS, articles, sessions, where)
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
-        """Return columns with character sets and collations, which SQLAlchemy does not see where they are the
-        table's."""
+        """Return columns with what SQLAlchemy does not see: character sets and collations where they are the table's,
+        and what an UPDATE fills."""
         columns = super().columns(session, schema, table)
-        rows = session.execute(_COLLATIONS, {"schema": schema, "table": table})
-        collations = {name: (charset, collation) for name, charset, collation in rows}
+        rows = session.execute(_COLUMNS, {"schema": schema, "table": table})
+        described = {name: (charset, collation, extra) for name, charset, collation, extra in rows}
         for column in columns:
+            charset, collation, extra = described[self.column_name(column["name"])]
+            found: Any = column
+            found[FILLS_ITSELF] = "on update" in extra.lower()
             if isinstance(column["type"], sa.String):
-                reflected: Any = column["type"]
-                reflected.charset, reflected.collation = collations[self.column_name(column["name"])]
+                found["type"].charset, found["type"].collation = charset, collation
         return columns
+
+    def refused_column(self, found: ReflectedColumn, source: ColumnDescription) -> str | None:
+        kind = found["type"]
+        if isinstance(kind, sa.types.NullType):
+            return "is of a type whose text form tranrepl does not know"
+        counts = found.get("autoincrement") is True
+        if not source.not_null and not found["nullable"] and (counts or isinstance(kind, mysql.TIMESTAMP)):
+            made = "the next number" if counts else "the time of now"
+            return f"makes {made} of NULL, which it may be at the Publisher"
+        return None
+
+    def refused_tables(self, session: sa.Connection, places: Sequence[Place]) -> Mapping[Place, Refusal]:
+        return tables_of_other_engines(session, places)
 
     def column_name(self, reflected: str) -> str:
         """Return a column's name with plain quotes: SQLAlchemy takes it from SHOW CREATE TABLE, and leaves them
@@ -236,7 +268,7 @@ class MariaDb(NumberedDatabase):
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:
             case Family.NUMERIC:
-                return mysql.DECIMAL(*(_digits(source)))
+                return mysql.DECIMAL(*(decimal_digits_of(source)))
             case Family.TEXT | Family.CHARACTER if source.length and indexed:
                 return self._varchar(min(source.length, _LONGEST_KEY))
             case Family.TEXT | Family.CHARACTER if source.length and source.length <= _LONGEST_VARCHAR:
@@ -245,27 +277,22 @@ class MariaDb(NumberedDatabase):
                 return self._varchar(36)
             case Family.BYTES:
                 return mysql.VARBINARY(255) if indexed else mysql.LONGBLOB()
-            case family if family in _TYPES:
-                return _TYPES[family]
+            case family if family in TYPES:
+                return TYPES[family]
             case _:
                 return self._varchar(255) if indexed else mysql.LONGTEXT(charset=CHARSET, collation=self._collation)
 
     def _varchar(self, length: int) -> mysql.VARCHAR:
         return mysql.VARCHAR(length, charset=CHARSET, collation=self._collation)
 
+    def fit_row(self, table: sa.Table, indexed: Collection[str]) -> None:
+        fit_row(table, indexed, mysql.LONGTEXT(charset=_CHARSET, collation=self._collation))
+
+    def size_problem(self, table: sa.Table) -> str | None:
+        return size_problem(table)
+
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
-        if isinstance(reflected, mysql.JSON):
-            return ColumnType(mysql.LONGTEXT(), "json")
-        if isinstance(reflected, mysql.BIT):
-            return ColumnType(sa.BigInteger(), spelled(reflected, dialect))
-        digits = getattr(reflected, "fsp", None) or 0
-        return ColumnType(
-            reflected,
-            spelled(_without_width(reflected), dialect),
-            fraction_digits=digits if isinstance(reflected, mysql.DATETIME | mysql.TIMESTAMP | mysql.TIME) else None,
-            single_precision=isinstance(reflected, mysql.FLOAT),
-            fixed_length=isinstance(reflected, mysql.CHAR | mysql.NCHAR | sa.BINARY),
-        )
+        return described_type(reflected, dialect)
 
     def number(self, error: DBAPIError) -> str | None:
         number = _number(error)
@@ -273,8 +300,9 @@ class MariaDb(NumberedDatabase):
 
     def translate(self, where: str, error: SQLAlchemyError | OverflowError) -> ReplicationError:
         problem = super().translate(where, error)
-        if problem.report.code == str(PACKET_TOO_LARGE):
-            problem.add(ErrorDetails(remedy=larger_packets()))
+        remedy = _REMEDIES.get(problem.report.code or "")
+        if remedy is not None:
+            problem.add(ErrorDetails(remedy=remedy()))
         return problem
 
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
@@ -286,8 +314,8 @@ class MariaDb(NumberedDatabase):
             )
 
 
-_COLLATIONS = sa.text(
-    "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
+_COLUMNS = sa.text(
+    "SELECT column_name, character_set_name, collation_name, extra FROM information_schema.columns "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
 )
 
@@ -300,26 +328,14 @@ _FOREIGN_KEYS = sa.text(
 )
 
 
-_TYPES: Mapping[Family, TypeEngine[Any]] = {
-    Family.BOOLEAN: mysql.TINYINT(display_width=1),
-    Family.SMALLINT: mysql.SMALLINT(),
-    Family.INTEGER: mysql.INTEGER(),
-    Family.BIGINT: mysql.BIGINT(),
-    # Its FLOAT is shown with six digits, whatever it holds.
-    Family.REAL: mysql.DOUBLE(),
-    Family.DOUBLE: mysql.DOUBLE(),
-    Family.MONEY: mysql.DECIMAL(19, 2),
-    Family.DATE: mysql.DATE(),
-    Family.TIME: mysql.TIME(fsp=6),
-    Family.TIMESTAMP: mysql.DATETIME(fsp=6),
-    Family.TIMESTAMP_WITH_ZONE: mysql.DATETIME(fsp=6),
+_REMEDIES: Mapping[str, Callable[[], str]] = {
+    str(PACKET_TOO_LARGE): larger_packets,
+    _LOG_OF_STATEMENTS: lambda: LOG_FORMAT_REMEDY,
+    _ROW_TOO_LARGE: lambda: (
+        "make its longest columns longtext (ALTER TABLE … MODIFY COLUMN … longtext), or leave columns out "
+        "(articles[].columns)"
+    ),
 }
-
-
-def _digits(source: SourceType) -> tuple[int, int]:
-    """Return precision and scale, at most those that there are: a value that does not fit is refused when it comes."""
-    precision, scale = decimal_digits(source) or _UNBOUNDED_NUMERIC
-    return min(precision, _MOST_DIGITS), min(scale, _MOST_FRACTION_DIGITS)
 
 
 def _choose_cursor(dialect: sa.Dialect, record: object, arguments: list[Any], keywords: dict[str, Any]) -> None:
@@ -333,6 +349,7 @@ def _choose_cursor(dialect: sa.Dialect, record: object, arguments: list[Any], ke
 
 def _prepare(driver: Any, record: object) -> None:
     del record
+    notice_dead_peers(driver)
     set_session(driver)
 
 
@@ -344,10 +361,3 @@ def _lock_name(lock: str) -> str:
 def _number(error: DBAPIError) -> int | None:
     found = error.orig.args[0] if error.orig is not None and error.orig.args else None
     return found if isinstance(found, int) else None
-
-
-def _without_width(reflected: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return an integer without the width that MariaDB shows it in, which nobody asked for; TINYINT(1) is a truth."""
-    if not isinstance(reflected, mysql.INTEGER | mysql.BIGINT | mysql.SMALLINT) or reflected.zerofill:
-        return reflected
-    return type(reflected)(unsigned=bool(reflected.unsigned))

@@ -20,6 +20,8 @@ from tranrepl.subscriber.batching.cell_values import (
     DATE,
     IN_UTC,
     TIME,
+    WHOLE_NUMBER,
+    decimal_pattern,
     fraction,
     require_matching,
 )
@@ -109,7 +111,7 @@ def _integers(source: SourceType) -> Literals | None:
         return _truth_values
     if source.family in _WHOLE:
         return quoted
-    return None if source.family in _NO_NUMBER else _matching("-?[0-9]+")
+    return None if source.family in _NO_NUMBER else _matching(WHOLE_NUMBER)
 
 
 def _truth_values(cells: pa.StringArray) -> pa.StringArray:
@@ -120,7 +122,7 @@ def _truth_values(cells: pa.StringArray) -> pa.StringArray:
 def _decimals(source: SourceType, scale: int) -> Literals | None:
     if source.family in _NO_NUMBER:
         return None
-    fits = _matching(rf"-?[0-9]+(\.[0-9]{{0,{scale}}}0*)?")
+    fits = _matching(decimal_pattern(source.family, scale))
     if source.family is Family.MONEY:
         return lambda cells: fits(pc.replace_substring_regex(cells, "[$,]", ""))
     return fits

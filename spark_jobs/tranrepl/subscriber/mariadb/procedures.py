@@ -115,7 +115,9 @@ def _update(target: SqlTarget) -> str:
     update = _update_statement(target, assigned, matches)
     key = key_bits(target)
     if key:
-        others = _update_statement(target, [assigned[at] for at in everything if at not in key], matches)
+        # One that fills itself is set to what it is.
+        set_always = [at for at in everything if at not in key or target.columns[at].fills_itself]
+        others = _update_statement(target, [assigned[at] for at in set_always], matches)
         update = f"  IF {' OR '.join(map(_bit_is_set, key))} THEN\n{update}  ELSE\n{others}  END IF;\n"
     return _declared() + update + _row_not_found(target, Operation.UPDATE)
 

@@ -45,10 +45,9 @@ def right_problems(
         schema, name = article.destination_table.schema, article.destination_table.table
         if schema not in wanted and not _exist(session, schema, [name]):
             wanted[schema] = (*_ROWS, *_TABLES)
-    user = str(session.scalar(sa.text("SELECT current_user()")))
-    login, _, host = user.rpartition("@")
+    login, _ = _account(session)
     grants = [
-        f"GRANT {', '.join(lacking)} ON {_quoted_exactly(schema)}.* TO {_literal(login)}@{_literal(host)}"
+        f"GRANT {', '.join(lacking)} ON {_quoted_exactly(schema)}.* TO {_grantee(session)}"
         for schema, rights in wanted.items()
         if (lacking := [it for it in rights if it not in _granted(session, ours, schema)])
     ]
@@ -60,9 +59,25 @@ def right_problems(
         )
 
 
+def grant_of_texts(session: sa.Connection) -> str:
+    """Return the statement that lets our login see the texts of procedures that others made."""
+    what = "SELECT ON mysql.proc" if getattr(session.dialect, "is_mariadb", True) else "SHOW_ROUTINE ON *.*"
+    return f"GRANT {what} TO {_grantee(session)}"
+
+
+def _account(session: sa.Connection) -> tuple[str, str]:
+    """Return the login and its host, as the server found them."""
+    login, _, host = str(session.scalar(sa.text("SELECT current_user()"))).rpartition("@")
+    return login, host
+
+
+def _grantee(session: sa.Connection) -> str:
+    return "@".join(map(_literal, _account(session)))
+
+
 def _grantees(session: sa.Connection) -> list[str]:
     """Return the login and the roles in force, as information_schema writes them."""
-    login, _, host = str(session.scalar(sa.text("SELECT current_user()"))).rpartition("@")
+    login, host = _account(session)
     roles = session.execute(sa.text("SELECT role_name FROM information_schema.enabled_roles")).scalars()
     return [
         f"'{login}'@'{host}'",

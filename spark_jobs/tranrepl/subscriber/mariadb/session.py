@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pymysql
 from pymysql.cursors import Cursor
+
+from tranrepl.connections import (
+    KEEPALIVE_COUNT,
+    KEEPALIVE_IDLE_SECONDS,
+    KEEPALIVE_INTERVAL_SECONDS,
+    UNANSWERED_MILLISECONDS,
+)
 
 PACKET_TOO_LARGE = 1153
 USUAL_PACKET = 1 << 24
@@ -13,6 +21,13 @@ USUAL_PACKET = 1 << 24
 _LARGEST_PACKET = 1 << 30
 _PACKET_HEADER = 8
 """Bytes that travel with a statement, and count."""
+
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": KEEPALIVE_IDLE_SECONDS,
+    "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_SECONDS,
+    "TCP_KEEPCNT": KEEPALIVE_COUNT,
+    "TCP_USER_TIMEOUT": UNANSWERED_MILLISECONDS,
+}
 
 _SETTINGS = (
     # Others wait for rows that were changed, not for gaps between them.
@@ -22,7 +37,8 @@ _SETTINGS = (
     """SET SESSION sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
 ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00', \
 sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, sql_auto_is_null = 0, \
-sql_quote_show_create = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, \
+sql_quote_show_create = 1, default_storage_engine = 'InnoDB', completion_type = 0, \
+foreign_key_checks = 1, unique_checks = 1, \
 max_error_count = GREATEST(@@max_error_count, 64), \
 wait_timeout = GREATEST(@@wait_timeout, 28800), lock_wait_timeout = GREATEST(@@lock_wait_timeout, 3600), \
 innodb_lock_wait_timeout = GREATEST(@@innodb_lock_wait_timeout, 50), \
@@ -63,6 +79,18 @@ def set_session(driver: Any) -> None:
             cursor.execute(statement)
         cursor.execute("SELECT @@max_allowed_packet")
         (driver.max_allowed_packet,) = cursor.fetchone()
+
+
+def notice_dead_peers(driver: Any) -> None:
+    """Let the system ask whether the server is still there, as for PostgreSQL: its own pace is two hours."""
+    connected: socket.socket = driver._sock
+    if connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        # Not every system has them all.
+        if (known := getattr(socket, option, None)) is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, known, value)
 
 
 def larger_packets() -> str:

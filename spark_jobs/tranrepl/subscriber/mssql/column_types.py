@@ -12,7 +12,7 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.subscriber.generic.database import spelled
-from tranrepl.subscriber.value_conversion import ColumnType, Moments, TextStorage
+from tranrepl.subscriber.value_conversion import UUID_FORM, ColumnType, Moments, TextStorage
 
 _UTF_8_PAGE = 65001
 _MULTIBYTE_PAGES = frozenset({932, 936, 949, 950})
@@ -35,8 +35,6 @@ _DATETIME = Moments(
 _SMALLDATETIME = Moments(
     datetime(1900, 1, 1), datetime(2079, 6, 6, 23, 59), lambda it: (it.second, it.microsecond) == (0, 0), "seconds"
 )
-UUID_FORM = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""A text of its own, which comes back in small letters; the server takes braces too, and cuts what is longer."""
 _XML_LOSES = "white space between elements, and how quotes and entities were written,"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import mssql
+from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
@@ -18,7 +19,7 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ROW_NOT_FOUND, ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
@@ -198,8 +199,9 @@ class SqlServer(NumberedDatabase):
         del result
         return messages_of(session).take()
 
-    def refused_type(self, reflected: TypeEngine[Any]) -> str | None:
-        match reflected:
+    def refused_column(self, found: ReflectedColumn, source: ColumnDescription) -> str | None:
+        del source
+        match found["type"]:
             case mssql.TIMESTAMP():
                 return "is a rowversion, to which the server itself gives values"
             case mssql.SQL_VARIANT():

@@ -24,6 +24,8 @@ from tranrepl.subscriber.batching.cell_values import (
     DATE,
     IN_UTC,
     TIME,
+    WHOLE_NUMBER,
+    decimal_pattern,
     fraction,
     require_matching,
     unescaped,
@@ -33,7 +35,7 @@ from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.generic.staged_bulk import StagedColumn
 from tranrepl.subscriber.mssql.bulk_copy import encoded
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn
-from tranrepl.subscriber.mssql.column_types import UUID_FORM
+from tranrepl.subscriber.value_conversion import UUID_FORM
 
 Values = Sequence[Any]
 """What bulk copy takes for a column, one a row."""
@@ -132,7 +134,7 @@ def _integers(source: SourceType, kind: str) -> _Staged | None:
 
     def convert(cells: pa.StringArray) -> Values:
         if source.family not in _WHOLE:
-            require_matching(cells, "-?[0-9]+")
+            require_matching(cells, WHOLE_NUMBER)
         try:
             numbers = unescaped(cells).cast(pa.int64())
         except pa.ArrowInvalid:
@@ -153,7 +155,7 @@ def _truth_values(cells: pa.StringArray) -> Values:
 def _decimals(source: SourceType, to: str, scale: int) -> _Staged | None:
     if source.family in _NO_NUMBER:
         return None
-    fits = _matching(rf"-?[0-9]+(\.[0-9]{{0,{scale}}}0*)?")
+    fits = _matching(decimal_pattern(source.family, scale))
     if source.family is not Family.MONEY:
         return _as_ascii(fits, to)
     return _as_ascii(lambda cells: fits(pc.replace_substring_regex(cells, "[$,]", "")), to)

@@ -32,16 +32,12 @@ from tranrepl.subscriber.postgres.enum_labels import (
 )
 from tranrepl.subscriber.postgres.key_change import change_key
 from tranrepl.subscriber.postgres.missing_types import require_types
-from tranrepl.subscriber.postgres.ownership import not_owned
+from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
 from tranrepl.subscriber.subscription import SubscriptionKey
 
-_SAME_ROLE = (
-    "a schema change replaces generated procedures: let deliveries log in as the role that runs "
-    "`tranrepl setup FILE`, or as one that is a member of it"
-)
 _LOCK_SECONDS = 2.0
 """How long the lock on a table is waited for at a time: whoever comes meanwhile waits behind us."""
 _LOCK_ATTEMPTS = 6
@@ -182,9 +178,11 @@ class SchemaChangeApply:
             return
         (target,) = find_targets(self._session, self._where, [step.new])
         try:
-            with translated_errors(self._where):
+            with translated_errors(self._where), self._session.transaction():
                 self._said += renew_procedures(self._session, self._where, self._key, target)
         except ConfigurationError as error:
             if error.report.database_code == INSUFFICIENT_PRIVILEGE:
-                error.add(ErrorDetails(remedy=_SAME_ROLE))
+                with translated_errors(self._where):
+                    statements = lets_procedures_follow(self._session)
+                error.add(ErrorDetails(remedy=" ".join([LET_OWNER, *(f"{it};" for it in statements)])))
             raise

@@ -22,7 +22,7 @@ from tranrepl.subscriber.postgres.constraints import constraints_of
 from tranrepl.subscriber.postgres.definitions import Definitions
 from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
 from tranrepl.subscriber.postgres.durability import make_durable
-from tranrepl.subscriber.postgres.ownership import not_owned
+from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
 from tranrepl.subscriber.postgres.partition_rows import why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_setup import create_procedures
@@ -41,6 +41,7 @@ from tranrepl.subscriber.postgres.sequences import PostgresSequences
 from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
 from tranrepl.subscriber.postgres.watermark import Watermark
+from tranrepl.subscriber.procedure_names import PREFIXES, generates
 from tranrepl.subscriber.subscriber import Scripted
 from tranrepl.subscriber.subscription import ALONE, SubscriptionKey, SubscriptionPosition
 from tranrepl.subscriber.tables_version import TablesVersion
@@ -84,7 +85,14 @@ class PostgresSubscriber:
     def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
         with translated_errors(self.where):
             problems = [not_owned(self._session, self.where, it.destination_table) for it in articles]
+            calls = any(generates(article.propagation(it)) for article in articles for it in PREFIXES)
+            statements = lets_procedures_follow(self._session) if calls else []
         yield from (f"{it.message}; {it.report.remedy}" for it in problems if it is not None)
+        if statements:
+            yield (
+                f"{self.where}: our role may not replace generated procedures, which the Publisher's schema changes "
+                f"need; {LET_OWNER} {' '.join(f'{it};' for it in statements)}"
+            )
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         return custom_problems(self._session, self.where, article, source)

@@ -7,13 +7,15 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event, types
+from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
-from tranrepl.model.source_types import Family, SourceType
+from tranrepl.model.source_types import Family, SourceType, source_type
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.column_steps import MadeColumn
@@ -68,6 +70,24 @@ class Sqlite(SqlDatabase):
             return types.Text()
         return super().column_type(source, indexed=indexed)
 
+    def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
+        """Return columns with their types as they are declared: by these SQLite goes."""
+        columns = super().columns(session, schema, table)
+        declared = {it.name: it.type for it in session.execute(_DECLARED, {"table": table})}
+        for column in columns:
+            kind: Any = column["type"]
+            kind.declared = declared[column["name"]]
+        return columns
+
+    def refused_column(self, found: ReflectedColumn, source: ColumnDescription) -> str | None:
+        declared = str(getattr(found["type"], "declared", ""))
+        published = source_type(source.type_name)
+        if published.family is Family.OTHER:
+            published = source_type(source.base_type_name)
+        if published.family not in _MAY_BE_NUMBERS or not _makes_numbers(declared):
+            return None
+        return f"is declared {declared}, of which SQLite makes numbers: the text '007' would be 7"
+
     def column_statements(self, session: sa.Connection, place: Place) -> SqliteColumns:
         return SqliteColumns(session, place)
 
@@ -88,6 +108,20 @@ class Sqlite(SqlDatabase):
             f"{first_line(error.orig or error)}",
             remedy="allowed: a file that can be written, in a folder that can be written",
         )
+
+
+_DECLARED = sa.text("SELECT name, type FROM pragma_table_xinfo(:table)")
+_MAY_BE_NUMBERS = (Family.TEXT, Family.CHARACTER, Family.BITS, Family.OTHER)
+"""Types whose texts may look like numbers, and are none."""
+
+
+def _makes_numbers(declared: str) -> bool:
+    """Return whether a column so declared turns texts that look like numbers into numbers. Source: SQLite, "Datatypes",
+    section 3.1, "Determination Of Column Affinity"."""
+    name = declared.upper()
+    if "INT" in name:
+        return True
+    return bool(name) and not any(it in name for it in ("CHAR", "CLOB", "TEXT", "BLOB"))
 
 
 def _leave_transactions_to_us(driver: Any, record: object) -> None:
