@@ -286,7 +286,7 @@ class MariaDb(NumberedDatabase):
         return mysql.VARCHAR(length, charset=CHARSET, collation=self._collation)
 
     def fit_row(self, table: sa.Table, indexed: Collection[str]) -> None:
-        fit_row(table, indexed, mysql.LONGTEXT(charset=_CHARSET, collation=self._collation))
+        fit_row(table, indexed, mysql.LONGTEXT(charset=CHARSET, collation=self._collation))
 
     def size_problem(self, table: sa.Table) -> str | None:
         return size_problem(table)
