@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from psycopg import sql
@@ -120,22 +119,6 @@ SELECT c.conrelid::bigint, c.conname,
 """
 
 
-# The outer one is evaluated last.
-_LEAVE_PATH = """
-SELECT path FROM (SELECT current_setting('search_path') AS path OFFSET 0) AS before
- WHERE set_config('search_path', 'pg_catalog', true) IS NOT NULL
-"""
-
-
-@contextmanager
-def qualified_names(session: Session) -> Iterator[None]:
-    """Let names be written with their schema, inside a transaction, by an empty search path; after it, the
-    transaction has its own search path again."""
-    path = session.execute(_LEAVE_PATH).fetchone()
-    yield
-    session.execute("SELECT set_config('search_path', %s, true)", path)
-
-
 def describe_table(session: Session, table: TableName) -> TableDescription | None:
     """Describe one table as `describe_tables` does; return None where there is no relation of that name."""
     return describe_tables(session, [table]).get(table)
@@ -147,7 +130,7 @@ def describe_tables(session: Session, tables: Collection[TableName]) -> dict[Tab
     User-defined types and functions come qualified with their schema.
     """
     names = [[it.schema for it in tables], [it.table for it in tables]]
-    with session.transaction(), qualified_names(session):
+    with session.transaction():
         relations = session.execute(_TABLES_QUERY, names).fetchall()
         object_ids = [object_id for _, _, object_id, *_ in relations]
         columns = _by_table(session.execute(_COLUMNS_QUERY, [object_ids]).fetchall())

@@ -132,12 +132,9 @@ def schemas_of_own_path(session: Session) -> tuple[str, ...]:
     return tuple(name for name in row[0] if not name.startswith("pg_")) if row else ()
 
 
-def connect(
-    connection: Connection, application_name: str, *, autocommit: bool = False, keep_path: bool = False
-) -> Session:
+def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:
     """Open a session in which values have their canonical text form, and whose search path is the safe one.
 
-    `keep_path` leaves the role's own path to whoever has not qualified all names yet.
     Raises ConfigurationError where the server refuses us, TransientError where it cannot be reached.
     """
     require_postgres(connection)
@@ -156,8 +153,6 @@ def connect(
     try:
         with translated_errors(f"connection {connection}"):
             set_session(session)
-            if keep_path:
-                session.execute("RESET search_path")
     except ReplicationError:
         session.close()
         raise

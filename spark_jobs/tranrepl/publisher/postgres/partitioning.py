@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from tranrepl.model.catalogue import PartitionDescription, Partitioning
 from tranrepl.model.names import TableName
-from tranrepl.postgres.catalogue import qualified_names
 from tranrepl.postgres.session import Session
 
 _QUERY = """
@@ -29,7 +28,7 @@ def partitionings(session: Session, roots: Collection[int]) -> dict[int, Partiti
     """Return how those tables that are partitioned are divided, by oid."""
     if not roots:
         return {}
-    with session.transaction(), qualified_names(session):
+    with session.transaction():
         rows = session.execute(_QUERY, [list(roots)]).fetchall()
     keys: dict[int, str] = {}
     partitions: dict[int, list[PartitionDescription]] = defaultdict(list)

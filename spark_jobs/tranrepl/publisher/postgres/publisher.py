@@ -18,7 +18,7 @@ from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
-from tranrepl.postgres.catalogue import describe_tables, qualified_names
+from tranrepl.postgres.catalogue import describe_tables
 from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
@@ -100,7 +100,7 @@ class PostgresPublisher:
             sequences = own_sequences(self.session, [it.object_id for it in found.values()])
             divided = [it.object_id for it in found.values() if it.kind == PARTITIONED]
             partitioning = partitionings(self.session, divided)
-            with self.session.transaction(), qualified_names(self.session):
+            with self.session.transaction():
                 definitions = read_definitions(self.session, [it.object_id for it in found.values()], holds_from)
         now = self._published([it.object_id for it in found.values()])
         return {

@@ -10,7 +10,7 @@ from psycopg import sql
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.catalogue import qualified, qualified_names
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.foreign_keys import ForeignKey
@@ -185,8 +185,7 @@ class PostgresSnapshot:
             referenced = self._session.execute(
                 _REFERENCED_FROM, {"table": table, "ours": [table for _, table in ours.values()]}
             ).fetchone() == (True,)
-            with qualified_names(self._session):
-                there = self._session.execute(_DEFERRABLE, {"table": table}).fetchall()
+            there = self._session.execute(_DEFERRABLE, {"table": table}).fetchall()
             rows = [row for row in there if row[0] == _FOREIGN_KEY or (it.large and not referenced)]
             interrupted = set(self._deferred([name])) - {(rank, create) for rank, _, create in there}
             self._remember(name, sorted(interrupted | {(rank, create) for rank, _, create in rows}))
