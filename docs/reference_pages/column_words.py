@@ -27,11 +27,13 @@ TABLES: Mapping[str, str] = {
     "msdistribution_history": "A row for each run of a delivery, a snapshot or a validation; later states replace it.",
     "msreplication_subscriptions": "The watermark: a row for each subscription (stream 0), and one for each further "
     "stream while a commit batch is being committed.",
+    "msrepl_distributor": "One row, made with the tables: a command store is marked with it, so that no other "
+    "distribution database cleans it up.",
     "msreplication_snapshots": "A row for each range of rows that a snapshot has copied, and one (range 0) for each "
     "article. PostgreSQL's table has two more columns: `created` (whether `setup` made the table) and `deferred` (what "
     "is created after the rows).",
     "mssubscription_articles": "A row for each article: the definition that its table and generated procedures stand "
-    "at. A schema change moves it.",
+    "at. A schema change moves it. Other publications' `check` and `setup` look whether its table is theirs too.",
     "msreplication_objects": "A row for each generated procedure, with the text that `setup` gave it: a procedure with "
     "another text was edited by hand.",
 }
@@ -56,6 +58,9 @@ COLUMNS: Mapping[str, str] = {
     "mspublications.store": "Where its commands are stored",
     "mspublications.time": "When it was set up",
     "mssubscription_articles.article_id": "The definition, a row of `msarticles`",
+    "mssubscription_articles.destination": "The table; NULL where it gets no more rows of the article",
+    "mssubscription_articles.filter_clause": "The row filter",
+    "whole_table": "Whether a TRUNCATE, or a partition that goes, deletes rows of others",
     "msarticles.article_id": "A number, which stored commands carry",
     "source_owner": "Schema of the source table",
     "source_object": "Name of the source table",

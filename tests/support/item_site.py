@@ -80,7 +80,8 @@ def go_to(site: Site, server: PostgresServer) -> None:
 def command(site: Site, folder: Path, *arguments: str) -> Outcome:
     """Return a verb of the shell for the publication's file."""
     articles = [
-        {"source": str(it.source), "pre_creation_cmd": str(it.pre_creation_cmd)} for it in site.publication.articles
+        {"source": str(it.source), "pre_creation_cmd": str(it.pre_creation_cmd), "truncate": str(it.truncate)}
+        for it in site.publication.articles
     ]
     subscriptions = [
         {"name": it.name, "connection": it.connection, "sync_type": str(it.sync_type)}

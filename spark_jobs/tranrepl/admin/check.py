@@ -20,6 +20,7 @@ from tranrepl.admin.unread_alterations import UnreadAlteration, missing_table, u
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.stale_articles import waits_for_snapshot
+from tranrepl.distributor.store_mark import store_mark_problems
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import (
     ConfigurationError,
@@ -41,6 +42,7 @@ from tranrepl.settings.publication import Article, Publication, Subscription, Sy
 from tranrepl.settings.registration import PublishedTables, registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
 from tranrepl.spark.java import require_java
+from tranrepl.subscriber.shared_tables import Claim, sharing_problems, snapshot_problems
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.tables_version import REVISION
@@ -114,6 +116,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.collect(partial(_installed, require_fitting_spark))
         checked.warnings.extend(filter(None, [mixed_pyspark_warning(), *topology.unused_options()]))
         checked.collect(lambda: store_problems(publication.distributor.store))
+        checked.collect(lambda: store_mark_problems(database, publication.distributor.store))
         checked.warnings.extend(not_propagated(publication))
         checked.collect(lambda: clashes(topology))
         checked.collect(lambda: _publisher(checked, topology, database, publisher, registered))
@@ -264,11 +267,13 @@ def _subscriber(
         checked.warnings.extend(subscriber.warnings(checked.tables))
         if topology.publication.replicate_ddl:
             checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in checked.tables]))
-        waiting = {
-            **_waiting_for_schema_changes(topology.publication, database, subscriber),
-            **{source: it.warning for source, it in checked.unread.items()},
-        }
+        waiting: dict[TableName, str] = {}
+        with suppress(ReplicationError):
+            # Rights that are missing are told where all of them are.
+            waiting |= waiting_warnings(database, _registered(topology.publication, database), subscriber)
+        waiting |= {source: it.warning for source, it in checked.unread.items()}
         checked.warnings.extend(waiting[it.source] for it, _ in checked.tables if it.source in waiting)
+        claims: list[Claim] = []
         delivered, missing = _delivered(checked, topology.publication, database, subscriber, name)
         checked.warnings.extend(missing.values())
         compared = [it for it in checked.tables if it[0].source not in waiting]
@@ -283,7 +288,9 @@ def _subscriber(
             checked.warnings.extend(
                 sequence_warnings(checked.tables, open_publisher, subscriber, settings, tables_are_current=are_current)
             )
-    yield from _in_the_way(checked, topology, database, name, missing)
+            claims = subscriber.claims() if are_current else []
+            yield from sharing_problems(subscriber.where, checked.tables, claims, schemas=able.schemas)
+    yield from _in_the_way(checked, topology, database, name, missing, claims)
 
 
 def _articles(
@@ -299,16 +306,6 @@ def _articles(
                 yield from subscriber.custom_problems(registered_article(article, table), table)
 
 
-def _waiting_for_schema_changes(
-    publication: Publication, database: DistributionDatabase, subscriber: Subscriber
-) -> Mapping[TableName, str]:
-    """Return by article what to say of tables that schema changes are on their way to, as far as the distribution
-    database and the Subscriber can say: rights that are missing are told where all of them are."""
-    with suppress(ReplicationError):
-        return waiting_warnings(database, _registered(publication, database), subscriber)
-    return {}
-
-
 def _delivered(
     checked: Checked, publication: Publication, database: DistributionDatabase, subscriber: Subscriber, name: str
 ) -> tuple[Mapping[TableName, RegisteredArticle], Mapping[TableName, str]]:
@@ -321,7 +318,12 @@ def _delivered(
 
 
 def _in_the_way(
-    checked: Checked, topology: Topology, database: DistributionDatabase, name: str, missing: Container[TableName]
+    checked: Checked,
+    topology: Topology,
+    database: DistributionDatabase,
+    name: str,
+    missing: Container[TableName],
+    claims: Sequence[Claim],
 ) -> Iterator[ReplicationError]:
     """Yield an error for each table with rows at the Subscriber that a snapshot would meet and must not touch."""
     wanted = _to_be_initialized(
@@ -337,6 +339,8 @@ def _in_the_way(
         connection = topology.subscriber_connection(name)
         with topology.dialect(name).snapshot(connection, key, _APPLICATION) as target:
             yield from target.problems(chosen)
+            schemas = topology.dialect(name).capabilities.schemas
+            yield from snapshot_problems(f"Subscriber {name}", chosen, claims, schemas=schemas)
 
 
 def _to_be_initialized(
@@ -382,7 +386,10 @@ def _waiting(
         for article, table in checked.tables
         if article.source in known
         and article.source not in checked.unread
-        and (article.source in missing or _changed(publication, article, table, known[article.source]))
+        and (
+            article.source in missing
+            or unknown_rows(publication, before := known[article.source], registered_article(article, table, before))
+        )
         and waits_for_snapshot(publication, article.source, subscription)
     }
     stopped = {
@@ -392,8 +399,3 @@ def _waiting(
     }
     new = everything - known.keys() - stopped
     return frozenset(it for it in everything if it in new or str(it) in waiting or it in unknown)
-
-
-def _changed(publication: Publication, article: Article, table: TableDescription, known: RegisteredArticle) -> bool:
-    """Return whether it is not known any more which rows the Subscriber has."""
-    return unknown_rows(publication, known, registered_article(article, table, known)) is not None

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tranrepl.distributor.cleanup import ActiveSubscription, Cleanup, remove_expired
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.merging import merge_small_batches
+from tranrepl.distributor.store_mark import require_own_store
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
@@ -21,6 +22,8 @@ def clean_up(topology: Topology) -> Cleanup:
     publication = topology.publication
     with topology.distributor() as database:
         record = database.publications.get(publication.publication)
+        # What others have there, or may have where nobody says whose it is, is no orphan of ours.
+        owned = require_own_store(database, record.store)
         subscriptions: list[ActiveSubscription] = []
         unreachable: dict[str, str] = {}
         for subscription in database.subscriptions.active(record):
@@ -30,7 +33,7 @@ def clean_up(topology: Topology) -> Cleanup:
             except ReplicationError as error:
                 unreachable[subscription.subscription] = error.message
             subscriptions.append(ActiveSubscription(subscription, watermark))
-        done = remove_expired(database, record, publication.distributor, subscriptions)
+        done = remove_expired(database, record, publication.distributor, subscriptions, owned=owned)
         watermarks = {it.watermark for it in subscriptions if it.watermark is not None}
         merged = merge_small_batches(database, record, watermarks)
     return done.model_copy(update={"unreachable": unreachable, "merged_batches": merged})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.model.article import RegisteredArticle
@@ -14,10 +15,12 @@ from tranrepl.subscriber.subscriber import Subscriber
 
 def record_definitions(database: DistributionDatabase, record: PublicationRecord, subscriber: Subscriber) -> None:
     """Record that the Subscriber's tables stand at the definitions in force, but for those that schema changes have
-    still to bring there."""
+    still to bring there; and that it gets no more rows of articles that are not in force."""
     waiting = {it.article_id for it in waiting_articles(database, record, subscriber)}
     registered = database.articles.registered(record)
     subscriber.record_definitions([it for it in registered if it.article_id not in waiting])
+    names = database.articles.names(record)
+    subscriber.release_tables([*names, *chain.from_iterable(names.values())])
 
 
 def standing_articles(

@@ -83,6 +83,8 @@ def _fence_off(topology: Topology, record: PublicationRecord) -> None:
             if subscriber.find_watermark() is not None:
                 watermark = subscriber.position().watermark
                 subscriber.move_watermark(watermark, fence_after(watermark))
+                # So may its tables have; setup says so again.
+                subscriber.release_tables([])
 
 
 def begin_after_registration(topology: Topology, name: str) -> bytes:

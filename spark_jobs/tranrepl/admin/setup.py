@@ -19,6 +19,7 @@ from tranrepl.admin.unread_alterations import refuse_unread_alterations, unread_
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, waits_for_snapshot
+from tranrepl.distributor.store_mark import mark_store
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
@@ -52,6 +53,8 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
         publication = topology.publication
         with topology.publisher(_APPLICATION) as publisher:
             set_up_distribution_tables(database, say)
+            for done in mark_store(database, publication.distributor.store):
+                say(done)
             log = publisher.identity()
             record = database.publications.set_up(
                 publication, publisher.database, publisher.name, log.system, log.timeline

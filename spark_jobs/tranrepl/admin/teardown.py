@@ -15,6 +15,7 @@ from tranrepl.admin.publication_ends import LEFT_NOTHING, Left, PublicationEnds,
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store_folders import StoreFolders
+from tranrepl.distributor.store_mark import MARK, has_own_mark
 from tranrepl.distributor.teardown import (
     Inventory,
     Registered,
@@ -84,7 +85,7 @@ def plan_teardown_at(ends: PublicationEnds, left: Left = LEFT_NOTHING) -> Teardo
         warnings.append(_left_subscriber(ends, name, identity, named=name in left.subscribers))
     pools, unasked = _pools(ends.publication, [*ends.subscribers, *forgotten])
     # The rows that say what else is ours go last.
-    parts += [*_in_store(inventory), *pools, *_in_distribution_database(ends, inventory)]
+    parts += [*_in_store(ends, inventory), *pools, *_in_distribution_database(ends, inventory)]
     return Teardown(tuple(parts), (*warnings, *unasked))
 
 
@@ -197,21 +198,29 @@ def _at_subscriber(
     return Part(where, remove, found.removed, stays)
 
 
-def _in_store(inventory: Inventory) -> Iterator[Part]:
-    """Yield the store's part: the folders that are registered as the publication's, and nothing else."""
+def _in_store(ends: PublicationEnds, inventory: Inventory) -> Iterator[Part]:
+    """Yield the store's part: the folders that are registered as the publication's, and the mark of whose the store is,
+    where no other publication of the distribution database has it."""
     registered = inventory.registered
-    if registered is None or not registered.folders:
+    if registered is None:
         return
     store = registered.record.store
     folders, count = StoreFolders(store), len(registered.folders)
-    what = f"{count} {'folder' if count == 1 else 'folders'} of stored commands"
+    with DistributionDatabase(ends.distributor) as database:
+        marked = not registered.shares_store and has_own_mark(database, store)
+    what = [f"{count} {'folder' if count == 1 else 'folders'} of stored commands"] if count else []
+    what += ["the mark of its distribution database"] if marked else []
 
     def remove(say: Say) -> None:
         for folder in registered.folders:
             folders.remove(folder)
-        say(f"{what} in {store}")
+        if marked:
+            folders.remove_file(MARK)
+        for it in what:
+            say(f"{it} in {store}")
 
-    yield Part(f"Store {store}", remove, (what,))
+    if what:
+        yield Part(f"Store {store}", remove, tuple(what))
 
 
 def _in_distribution_database(ends: PublicationEnds, inventory: Inventory) -> Iterator[Part]:

@@ -56,8 +56,11 @@ def remove_expired(
     record: PublicationRecord,
     settings: DistributorSettings,
     subscriptions: Sequence[ActiveSubscription],
+    *,
+    owned: bool,
 ) -> Cleanup:
-    """Deactivate what waited too long, then remove what nobody needs. Idempotent.
+    """Deactivate what waited too long, then remove what nobody needs. Idempotent. `owned`: the store is marked as this
+    distribution database's, and folders that it does not know may go.
 
     Raises ConfigurationError where the store cannot be cleaned up from here, before anything is forgotten.
     """
@@ -72,7 +75,7 @@ def remove_expired(
         folders.remove(batch.folder)
     # Listed before the registered ones are: a folder that is registered in between is none of them.
     unwritten = folders.written_before(datetime.now(UTC) - ORPHAN_AGE)
-    orphans = set(unwritten) - database.batches.folders()
+    orphans = set(unwritten) - database.batches.folders() if owned else set()
     for folder in orphans:
         folders.remove(folder)
     history = timedelta(hours=settings.history_retention)

@@ -69,6 +69,22 @@ class StoreFolders:
                     newest[name] = max(entry.mtime, newest.get(name, entry.mtime))
         return sorted(name for name, written in newest.items() if written < time)
 
+    def read(self, name: str) -> str | None:
+        """Return a small file of the store; None where it is not there."""
+        with self._errors():
+            path = f"{self._base.rstrip('/')}/{name}"
+            if self._files.get_file_info(path).type is not fs.FileType.File:
+                return None
+            with self._files.open_input_stream(path) as stream:
+                return bytes(stream.read()).decode(errors="replace")
+
+    def remove_file(self, name: str) -> None:
+        """Remove a file. Idempotent."""
+        with self._errors():
+            path = f"{self._base.rstrip('/')}/{name}"
+            if self._files.get_file_info(path).type is fs.FileType.File:
+                self._files.delete_file(path)
+
     def remove(self, folder: str) -> None:
         """Remove a folder. Idempotent."""
         with self._errors():

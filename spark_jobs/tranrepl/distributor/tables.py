@@ -103,6 +103,18 @@ msrepl_version = sa.Table(
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
 )
 
+msrepl_distributor = sa.Table(
+    "msrepl_distributor",
+    metadata,
+    sa.Column(
+        "distribution_id",
+        sa.Text,
+        primary_key=True,
+        server_default=sa.text("gen_random_uuid()::text"),
+        comment="Tells this distribution database from others: its stores are marked with it",
+    ),
+)
+
 msarticles = sa.Table(
     "msarticles",
     metadata,

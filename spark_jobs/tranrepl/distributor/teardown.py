@@ -77,6 +77,8 @@ class Registered:
     """The Subscriber's database of each subscription, by its name, as setup found it in the connection."""
     folders: tuple[str, ...]
     """The folders of stored batches."""
+    shares_store: bool
+    """Another publication has its batches in the same store."""
     may_be_reading: bool
     """The last that the log reader said is that it is running; perhaps it was killed."""
 
@@ -153,8 +155,14 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
         _tables(connection, record, identities),
         {row.subscription: row.subscriber_db for row in connection.execute(databases)},
         tuple(map(str, values(msrepl_batches.c.folder))),
+        _shares_store(connection, record),
         last in _RUNNING,
     )
+
+
+def _shares_store(connection: sa.Connection, record: PublicationRecord) -> bool:
+    others = sa.and_(mspublications.c.store == record.store, mspublications.c.publication_id != record.publication_id)
+    return bool(connection.scalar(sa.select(sa.exists().where(others))))
 
 
 def _destinations(articles: Sequence[RegisteredArticle]) -> dict[str, TableName]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path, new_folder, remove_folder
+from tranrepl.distributor.store_mark import require_own_store
 from tranrepl.errors import ErrorReport, InternalError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
@@ -62,6 +63,7 @@ class LogReader:
         self._settings = request.publication.log_reader
         self._opened = opened
         self._record: PublicationRecord = opened.record
+        require_own_store(opened.database, opened.record.store, spark)
         self._start = opened.start
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
         notices: list[str] = []

@@ -40,6 +40,7 @@ from tranrepl.snapshot.earlier_rows import delete_earlier_rows
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.ranges import range_bytes
 from tranrepl.subscriber.registry import dialect_of
+from tranrepl.subscriber.shared_tables import snapshot_problems
 from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,9 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     database, subscription = plan.opened.database, plan.opened.subscription
     _refuse_half_delivered(plan)
     # While nothing is held back for it yet.
-    for problem in plan.target.problems(plan.articles):
+    others, able = plan.opened.subscriber.claims(), dialect_of(plan.opened.connection).capabilities
+    shared = snapshot_problems(plan.opened.subscriber.where, plan.articles, others, schemas=able.schemas)
+    for problem in (*plan.target.problems(plan.articles), *shared):
         raise problem
     database.snapshots.initiate(plan.opened.record, subscription, plan.names)
     reach(Failpoint.SNAPSHOT_INITIATED)

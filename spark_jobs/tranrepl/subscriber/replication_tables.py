@@ -92,8 +92,12 @@ ARTICLES = sa.Table(
     sa.Column("article", _name(255), primary_key=True),
     sa.Column("article_id", sa.Integer, nullable=False),
     _time(),
+    sa.Column("destination", _text(520)),
+    sa.Column("filter_clause", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
+    sa.Column("whole_table", sa.Boolean),
 )
-"""Which definition of each article its table and procedures stand at."""
+"""Which definition of each article its table and procedures stand at, and which table that is: other publications may
+deliver to it too."""
 VERSION = sa.Table(
     "msrepl_version",
     METADATA,

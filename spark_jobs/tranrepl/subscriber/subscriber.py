@@ -17,6 +17,7 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.sequences import SubscriberSequences
+from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.subscription import SubscriptionPosition
 from tranrepl.subscriber.tables_version import TablesVersion
 
@@ -162,6 +163,14 @@ class Subscriber(Protocol):
 
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         """Record that the tables and procedures of these articles stand at their definitions."""
+        ...
+
+    def release_tables(self, kept: Sequence[str]) -> None:
+        """Record that tables of other articles than these (by source) are delivered to no more."""
+        ...
+
+    def claims(self) -> list[Claim]:
+        """Return what other publications deliver to the same database. The model's tables must be of this version."""
         ...
 
     def initialized_articles(self) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tranrepl import __version__
 from tranrepl.errors import ConfigurationError, newer_version
 
-REVISION = 2
+REVISION = 3
 """The revision of the model's tables at a Subscriber, whatever its database. It grows when one of them changes."""
 BEFORE_VERSIONS = 0
 """The revision of tables whose version was not written down."""

@@ -21,6 +21,7 @@ from tranrepl.publisher.snapshot import SnapshotSession, needing_registered_tabl
 from tranrepl.snapshot.definitions import require_labels
 from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.comparison import SubscriberComparison, by_statements
+from tranrepl.subscriber.registry import dialect_of
 from tranrepl.topology import Topology
 from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.comparison_targets import open_comparison_targets
@@ -89,7 +90,7 @@ class _Validation:
             self._require_same_labels(registered)
             compared = time.perf_counter()
             scripted = self._script(point, targets.subscriber, found)
-        reports = [_report(it, scripted) for it in found]
+        reports = [self._report(it, scripted) for it in found]
         repaired = self._repair(found) if self.request.repair is Repair.APPLY else {}
         validation = SubscriptionValidation(
             xact_seqno=point.snapshot.xact_seqno.hex(),
@@ -129,14 +130,14 @@ class _Validation:
         """Write the repair script; return the rows for which statements were written, by article."""
         if self.request.repair is not Repair.SCRIPT or self.request.repair_script is None:
             return {}
-        chosen = _repairable(found)
+        chosen = self._repairable(found)
         with self._publisher_rows(point, chosen) as session:
             write_script(self.request, subscriber, point, corrections(session, chosen))
         return {str(it.compared.article.source): len(it.rows) for it in chosen}
 
     def _repair(self, found: Sequence[Found]) -> dict[str, int]:
         """Repair the Subscriber's rows; return how many were corrected, by article."""
-        chosen = _repairable(found)
+        chosen = self._repairable(found)
         if not chosen:
             return {}
         articles = [it.compared.article for it in chosen]
@@ -173,25 +174,27 @@ class _Validation:
             with self.sync_point.topology.publisher("tranrepl validation") as publisher:
                 require_labels(publisher, articles)
 
+    def _repairable(self, found: Sequence[Found]) -> list[Found]:
+        """Return the articles that differ and may be corrected. Raises ConfigurationError where too much differs."""
+        chosen = [it for it in found if it.rows and self._not_repairable(it) is None]
+        for it in chosen:
+            refuse_too_many(it.report())
+        return chosen
+
+    def _report(self, found: Found, scripted: Mapping[str, int]) -> ArticleValidation:
+        report = found.report()
+        reason = None if report.equal else self._not_repairable(found)
+        return report.model_copy(update={"not_repaired": reason, "scripted": scripted.get(report.article, 0)})
+
+    def _not_repairable(self, found: Found) -> str | None:
+        able = dialect_of(self.opened.connection).capabilities
+        return not_repairable(found.compared.article, self.opened.subscriber.claims(), schemas=able.schemas)
+
     @contextmanager
     def _publisher_rows(self, point: HeldSyncPoint, found: Sequence[Found]) -> Iterator[SnapshotSession]:
         with point.snapshot.source.session("tranrepl validation") as session:
             session.hold([it.compared.article for it in found])
             yield session
-
-
-def _repairable(found: Sequence[Found]) -> list[Found]:
-    """Return the articles that differ and may be corrected. Raises ConfigurationError where too much differs."""
-    chosen = [it for it in found if it.rows and not_repairable(it.compared.article) is None]
-    for it in chosen:
-        refuse_too_many(it.report())
-    return chosen
-
-
-def _report(found: Found, scripted: Mapping[str, int]) -> ArticleValidation:
-    report = found.report()
-    reason = None if report.equal else not_repairable(found.compared.article)
-    return report.model_copy(update={"not_repaired": reason, "scripted": scripted.get(report.article, 0)})
 
 
 def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) -> ErrorReport | None:

@@ -6,7 +6,7 @@ delivery is held until the corrections are committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -20,15 +20,19 @@ from tranrepl.model.commands import ROW_LAYOUT, Method, Operation
 from tranrepl.model.row_images import lines
 from tranrepl.publisher.snapshot import SnapshotSession
 from tranrepl.subscriber.comparison import Correction, Values
+from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.validation.comparison import Found, FoundRow
 
 _ROWS_AT_ONCE = 100
 """Rows whose values are in memory at the same time."""
 
 
-def not_repairable(article: RegisteredArticle) -> str | None:
-    """Say why the article's rows are not to be corrected, where they are not meant to be the Publisher's; None where
-    they are."""
+def not_repairable(article: RegisteredArticle, others: Iterable[Claim], *, schemas: bool) -> str | None:
+    """Say why the article's rows are not to be corrected, where they are not meant to be the Publisher's, or not all;
+    None where they are. `others`: what other publications deliver to the Subscriber."""
+    shared = next((it for it in others if it.is_on(article.destination, schemas=schemas)), None)
+    if shared is not None:
+        return f"publication {shared.publication} delivers rows of {shared.article} to the same table"
     for operation, name in _COMMANDS.items():
         propagation = article.propagation(operation)
         if propagation.procedure is not None:

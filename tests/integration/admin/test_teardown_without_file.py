@@ -31,6 +31,8 @@ _AT_SUBSCRIBER = (
     "SELECT relname::text FROM pg_class WHERE relname LIKE 'ms%' AND relkind = 'r' ORDER BY 1"
 )
 
+_KEYED = {"source": "public.keyed", "truncate": "ignore"}
+
 
 @pytest.fixture
 def ends(databases: DatabasesFactory) -> Databases:
@@ -63,13 +65,13 @@ def _typed(environment: dict[str, str], *options: str) -> Outcome:
 
 
 def test_only_that_publication_is_found_and_removed_everywhere(ends: Databases, tmp_path: Path) -> None:
-    theirs = _site(ends, tmp_path / "theirs", ["public.keyed"], publication="their-s")
+    theirs = _site(ends, tmp_path / "theirs", [_KEYED], publication="their-s")
     before = _here(ends)
     two = [
         {"name": name, "connection": "subscriber", "sync_type": "replication_support_only"}
         for name in ("reporting", "two")
     ]
-    _site(ends, tmp_path / "ours", ["public.plain", "public.keyed"], subscriptions=two)
+    _site(ends, tmp_path / "ours", ["public.plain", _KEYED], subscriptions=two)
     # Databases of the same names, which do not answer.
     others = [replace(it, connection_id=f"a_{it.connection_id}", port=1) for it in (ends.publisher, ends.subscriber)]
     environment = {**ends.environment, **connection_environment(others), "AIRFLOW_CONN_ODD": "{"}
@@ -80,7 +82,7 @@ def test_only_that_publication_is_found_and_removed_everywhere(ends: Databases, 
     done = _typed(environment, "--yes")
     assert (done.status, done.out.splitlines()[-1]) == (0, "purchasing: removed"), done.err
     assert _here(ends) == before
-    assert list((tmp_path / "ours" / "store").iterdir()) == []
+    assert list((tmp_path / "ours" / "store").glob("[!_]*")) == []
     again = _typed(environment, "--yes")
     assert again.err.splitlines()[-1] == "  → registered: their-s"
     # Ours delivered it too.

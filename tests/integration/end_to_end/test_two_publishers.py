@@ -18,6 +18,7 @@ from support.item_site import assert_refused_everywhere, assert_reinitializes, c
 from support.observed import distribution_rows, stored_commands
 from support.site import Rows, Site, execute
 from tranrepl.distributor import migrations
+from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError
 from tranrepl.settings.publication import SyncType
 
@@ -27,7 +28,9 @@ _TABLE = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
 def _site(databases: Databases, folder: Path) -> Site:
     """Return a site that is not set up, with its table at the Publisher."""
     folder.mkdir(exist_ok=True)
-    site = Site(databases, folder / "store", [{"source": "public.item", "pre_creation_cmd": "truncate"}])
+    site = Site(
+        databases, folder / "store", [{"source": "public.item", "pre_creation_cmd": "truncate", "truncate": "ignore"}]
+    )
     site.at_publisher(_TABLE)
     return site
 
@@ -129,7 +132,8 @@ def test_a_publisher_that_was_moved_begins_anew(moved: Site, tmp_path: Path) -> 
 
 
 def _as_before(site: Site, statements: Sequence[str]) -> None:
-    """Leave the tables as an earlier version did, which did not record whose log it read."""
+    """Leave the tables as an earlier version did, which did not record whose log it read, and no mark in the store."""
+    (Path(site.publication.distributor.store) / MARK).unlink()
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     engine = sa.create_engine(site.databases.distribution.sqlalchemy_url())

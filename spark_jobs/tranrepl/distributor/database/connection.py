@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.schema import find_schema, named, schema_of
+from tranrepl.distributor.tables import msrepl_distributor
 from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, write_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
@@ -68,6 +69,7 @@ class DatabaseConnection:
 
     def __init__(self, connection: Connection) -> None:
         self.where = f"distribution database {connection.database}"
+        self.name = connection.database or ""
         self._connection = connection
         self._engine = _engine(connection)
         self._schema: str | None = None
@@ -144,6 +146,11 @@ class DatabaseConnection:
         if found is not None:
             found.require_not_newer(self.where)
         return found
+
+    def distribution_id(self) -> str:
+        """Return what tells this distribution database from others; a copy or a backup of it has the same."""
+        with self.transaction() as connection:
+            return str(connection.scalar(sa.select(msrepl_distributor.c.distribution_id)))
 
     def clock_difference(self) -> ClockDifference:
         """Measure how far the database's clock is ahead of this machine's."""

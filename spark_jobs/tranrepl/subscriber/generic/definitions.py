@@ -5,13 +5,14 @@ Source: `MSsubscription_articles`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.exchanged_names import exchanged
 from tranrepl.subscriber.replication_tables import ARTICLES, SNAPSHOTS
+from tranrepl.subscriber.shared_tables import Claim, takes_whole_table
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
@@ -48,6 +49,30 @@ class Definitions:
             elif found[source] != article.article_id:
                 self._update(ARTICLES.c.article == source, article)
 
+    def release(self, kept: Sequence[str]) -> None:
+        """Record that the tables of other articles than these have no rows of the publication to come."""
+        columns = ARTICLES.c
+        others = sa.and_(self._mine, columns.article.not_in(kept), columns.destination.is_not(None))
+        self._session.execute(sa.update(ARTICLES).where(others).values(destination=None))
+
+    def claims(self) -> list[Claim]:
+        """Return what other publications deliver here."""
+        columns = ARTICLES.c
+        if not sa.inspect(self._session).has_table(ARTICLES.name):
+            return []
+        query = sa.select(
+            columns.publisher,
+            columns.publisher_system,
+            columns.publisher_db,
+            columns.publication,
+            columns.article,
+            columns.destination,
+            columns.filter_clause,
+            columns.whole_table,
+        ).where(columns.destination.is_not(None))
+        found = dict.fromkeys(Claim(*row) for row in self._session.execute(query))
+        return [it for it in found if not it.is_of(self._key)]
+
     def move(self, old: RegisteredArticle, new: RegisteredArticle | None) -> None:
         """Record that an article passed from one definition to the next; None where it ends. Idempotent."""
         query = sa.select(ARTICLES.c.article).where(self._mine, ARTICLES.c.article_id == old.article_id)
@@ -71,7 +96,7 @@ class Definitions:
             self._session.execute(sa.update(table).where(named).values(article=now))
 
     def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> None:
-        values = {"article": str(article.source), "article_id": article.article_id}
+        values = {"article": str(article.source), "article_id": article.article_id, **_claimed(article)}
         self._session.execute(
             sa.update(ARTICLES).where(self._mine, where).values(**values, time=sa.func.current_timestamp())
         )
@@ -86,4 +111,13 @@ class Definitions:
             "subscription": key.subscription,
             "article": str(article.source),
             "article_id": article.article_id,
+            **_claimed(article),
         }
+
+
+def _claimed(article: RegisteredArticle) -> dict[str, object]:
+    return {
+        "destination": str(article.destination),
+        "filter_clause": article.filter,
+        "whole_table": takes_whole_table(article),
+    }

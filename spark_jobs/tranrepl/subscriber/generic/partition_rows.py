@@ -14,6 +14,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.partition_rows import Edge, PartitionLevel, PartitionLimits, PartitionRows
 from tranrepl.model.schema_change import PartitionChange, SchemaChange
 from tranrepl.model.source_types import Family, source_type
+from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.generic.statements import own_rows_deleted
 from tranrepl.subscriber.generic.target import SqlTarget
 
 _INTEGERS = (Family.SMALLINT, Family.INTEGER, Family.BIGINT)
@@ -49,11 +51,11 @@ def _values(limits: PartitionLimits, at: int) -> list[str]:
     return [*edges, *(limits.listed or ())]
 
 
-def delete_rows(target: SqlTarget, rows: PartitionRows) -> sa.Delete:
-    """Return the statement that deletes these rows."""
+def delete_rows(database: SqlDatabase, target: SqlTarget, rows: PartitionRows) -> sa.Delete:
+    """Return the statement that deletes these rows of the article."""
     table = target.table()
     columns = _Columns(target, table)
-    return sa.delete(table).where(sa.true(), *map(columns.of_level, rows.levels))
+    return own_rows_deleted(database, target, table).where(sa.true(), *map(columns.of_level, rows.levels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def planned_statements(
             recorder.execute(statement)
     for it in change.partitions if unknown is None else ():
         if it.removes_rows and it.rows is not None:
-            recorder.execute(delete_rows(target, it.rows))
+            recorder.execute(delete_rows(database, target, it.rows))
     anew = [] if unknown is None else [f"-- rows are copied anew: {unknown}"]
     return [*recorder.statements, *by_hand, *(f"-- {it}" for it in plan.notes), *anew]
 

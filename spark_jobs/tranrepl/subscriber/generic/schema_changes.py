@@ -234,7 +234,7 @@ class SchemaChanges:
         at = self._target(article)
         for rows in removed:
             with self._recorded():
-                self._session.execute(delete_rows(at, rows))
+                self._session.execute(delete_rows(self._database, at, rows))
 
     def record(self, step: SchemaStep) -> None:
         """Record the definition that the table and its procedures stand at from now on."""

@@ -157,8 +157,13 @@ def _key_matches(target: SqlTarget, table: sa.TableClause, key: tuple[Argument, 
 
 
 def _truncate(database: SqlDatabase, target: SqlTarget) -> Statement:
-    """Return the deletion of the article's rows: those that its filter lets through, where it has one."""
-    executable = sa.delete(target.table())
-    if target.article.filter is not None:
-        executable = executable.where(sa.text(translated_filter(target.article.filter, database.sql_name, target.name)))
-    return Statement(executable, (), together=False, must_meet=False)
+    return Statement(own_rows_deleted(database, target, target.table()), (), together=False, must_meet=False)
+
+
+def own_rows_deleted(database: SqlDatabase, target: SqlTarget, table: sa.TableClause) -> sa.Delete:
+    """Return the deletion of the article's rows from its table: those that its filter lets through, where it has
+    one."""
+    executable = sa.delete(table)
+    if target.article.filter is None:
+        return executable
+    return executable.where(sa.text(translated_filter(target.article.filter, database.sql_name, target.name)))

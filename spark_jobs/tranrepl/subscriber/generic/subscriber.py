@@ -57,6 +57,7 @@ from tranrepl.subscriber.missing_columns import as_registered
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.replication_tables import MODEL_TABLES, SNAPSHOTS
 from tranrepl.subscriber.row_filter_translation import translated_filter
+from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.stream_rows import position_of
 from tranrepl.subscriber.subscriber import Scripted
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
@@ -402,6 +403,14 @@ class SqlSubscriber:
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         with self._transaction():
             Definitions(self._session, self._key).record(articles)
+
+    def release_tables(self, kept: Sequence[str]) -> None:
+        with self._transaction():
+            Definitions(self._session, self._key).release(kept)
+
+    def claims(self) -> list[Claim]:
+        with self._transaction():
+            return Definitions(self._session, self._key).claims()
 
     def has_snapshots(self) -> bool:
         with self._transaction():

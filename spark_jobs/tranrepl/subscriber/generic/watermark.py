@@ -19,7 +19,7 @@ from tranrepl.subscriber.generic.catalogue import Destination
 from tranrepl.subscriber.generic.column_steps import TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.generic.destination import refused
-from tranrepl.subscriber.replication_tables import METADATA, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.replication_tables import ARTICLES, METADATA, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, is_at
 from tranrepl.subscriber.subscription import (
     ALONE,
@@ -217,7 +217,7 @@ def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
     )
 
 
-_MIGRATED = ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number"))
+_MIGRATED = ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number"), (ARTICLES, "article_id"))
 """Tables that earlier versions made otherwise, each with a column that tells it from SQL Server's own of that name."""
 
 

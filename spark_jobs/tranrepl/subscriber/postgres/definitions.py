@@ -5,7 +5,7 @@ Source: `MSsubscription_articles`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from psycopg import sql
 
@@ -13,6 +13,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.exchanged_names import exchanged
 from tranrepl.subscriber.postgres.replication_tables import ARTICLES, MINE, SNAPSHOTS, has_table, key_values
+from tranrepl.subscriber.shared_tables import Claim, takes_whole_table
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
@@ -34,17 +35,41 @@ class Definitions:
 
     def record(self, articles: Iterable[RegisteredArticle]) -> None:
         """Record that the tables and procedures of these articles stand at their definitions."""
-        wanted = {str(it.source): it.article_id for it in articles}
+        wanted = [(str(it.source), it.article_id, *_claimed(it)) for it in articles]
         self._session.execute(
             sql.SQL(
                 "INSERT INTO {} AS known (publisher, publisher_system, publisher_db, publication, subscription, "
-                "article, article_id) SELECT %s, %s, %s, %s, %s, wanted.* FROM unnest(%s::text[], %s::int[]) wanted "
+                "article, article_id, destination, filter_clause, whole_table) SELECT %s, %s, %s, %s, %s, wanted.* "
+                "FROM unnest(%s::text[], %s::int[], %s::text[], %s::text[], %s::bool[]) wanted "
                 "ON CONFLICT (publisher_system, publisher_db, publication, subscription, article) "
-                "DO UPDATE SET article_id = excluded.article_id, time = now() "
-                "WHERE known.article_id <> excluded.article_id"
+                "DO UPDATE SET article_id = excluded.article_id, destination = excluded.destination, "
+                "filter_clause = excluded.filter_clause, whole_table = excluded.whole_table, time = now() "
+                "WHERE (known.article_id, known.destination, known.filter_clause, known.whole_table) IS DISTINCT FROM "
+                "(excluded.article_id, excluded.destination, excluded.filter_clause, excluded.whole_table)"
             ).format(ARTICLES),
-            [*key_values(self._key), list(wanted), list(wanted.values())],
+            [*key_values(self._key), *([list(it) for it in zip(*wanted, strict=True)] or [[]] * 5)],
         )
+
+    def release(self, kept: Sequence[str]) -> None:
+        """Record that the tables of other articles than these have no rows of the publication to come."""
+        self._session.execute(
+            sql.SQL(
+                "UPDATE {} SET destination = NULL WHERE {} AND article <> ALL (%s) AND destination IS NOT NULL"
+            ).format(ARTICLES, MINE),
+            [*key_values(self._key)[1:], list(kept)],
+        )
+
+    def claims(self) -> list[Claim]:
+        """Return what other publications deliver here."""
+        if not has_table(self._session, ARTICLES):
+            return []
+        rows = self._session.execute(
+            sql.SQL(
+                "SELECT DISTINCT publisher, publisher_system, publisher_db, publication, article, destination, "
+                "filter_clause, whole_table FROM {} WHERE destination IS NOT NULL"
+            ).format(ARTICLES)
+        )
+        return [claim for claim in (Claim(*row) for row in rows) if not claim.is_of(self._key)]
 
     def move(self, old: RegisteredArticle, new: RegisteredArticle | None) -> None:
         """Record that an article passed from one definition to the next; None where it ends. Idempotent."""
@@ -67,8 +92,11 @@ class Definitions:
             for table in tables:
                 self._exchange(table, name, str(new.source))
         self._session.execute(
-            sql.SQL("UPDATE {} SET article_id = %s, time = now() WHERE {} AND article = %s").format(ARTICLES, MINE),
-            [new.article_id, *mine, str(new.source)],
+            sql.SQL(
+                "UPDATE {} SET article_id = %s, destination = %s, filter_clause = %s, whole_table = %s, time = now() "
+                "WHERE {} AND article = %s"
+            ).format(ARTICLES, MINE),
+            [new.article_id, *_claimed(new), *mine, str(new.source)],
         )
 
     def _exchange(self, table: sql.Identifier, name: str, other: str) -> None:
@@ -78,3 +106,7 @@ class Definitions:
                 sql.SQL("UPDATE {} SET article = %s WHERE {} AND article = %s").format(table, MINE),
                 [now, *key_values(self._key)[1:], before],
             )
+
+
+def _claimed(article: RegisteredArticle) -> tuple[str, str | None, bool]:
+    return str(article.destination), article.filter, takes_whole_table(article)

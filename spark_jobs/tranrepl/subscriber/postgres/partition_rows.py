@@ -47,10 +47,14 @@ def _problem(change: PartitionChange, article: RegisteredArticle) -> str | None:
 
 
 def delete_rows(table: sql.Composable, rows: PartitionRows, article: RegisteredArticle) -> sql.Composed:
-    """Return what deletes these rows. Values are compared as the Publisher's, whatever types the destination has."""
+    """Return what deletes these rows of the article. Values are compared as the Publisher's, whatever types the
+    destination has."""
     types = {it.name: it.type_name for it in article.columns}
-    levels = sql.SQL(" AND ").join(_of_level(it, types) for it in rows.levels)
-    return sql.SQL("DELETE FROM {} WHERE {}").format(table, levels)
+    own = [sql.SQL("({})").format(trusted(article.filter))] if article.filter is not None else []
+    conditions = sql.SQL(" AND ").join([*(_of_level(it, types) for it in rows.levels), *own])
+    # A filter may name its columns by the published table.
+    name = sql.Identifier(article.source.table)
+    return sql.SQL("DELETE FROM {} AS {} WHERE {}").format(table, name, conditions)
 
 
 def _of_level(level: PartitionLevel, types: dict[str, str]) -> sql.Composed:

@@ -42,6 +42,7 @@ from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
 from tranrepl.subscriber.postgres.watermark import Watermark
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
+from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.subscriber import Scripted
 from tranrepl.subscriber.subscription import ALONE, SubscriptionKey, SubscriptionPosition
 from tranrepl.subscriber.tables_version import TablesVersion
@@ -190,6 +191,14 @@ class PostgresSubscriber:
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         with translated_errors(self.where), self._session.transaction():
             Definitions(self._session, self._key).record(articles)
+
+    def release_tables(self, kept: Sequence[str]) -> None:
+        with translated_errors(self.where), self._session.transaction():
+            Definitions(self._session, self._key).release(kept)
+
+    def claims(self) -> list[Claim]:
+        with translated_errors(self.where), self._session.transaction():
+            return Definitions(self._session, self._key).claims()
 
     # Snapshots
 
