@@ -176,7 +176,8 @@ def test_what_the_server_has_no_room_for_is_known_before(
 def test_setup_makes_texts_of_the_longest_columns_until_a_row_has_room(mariadb_site: Site) -> None:
     site = mariadb_site
     article = site.article("t", [*_wide(60, "character varying(1000)"), Column("short", "character varying(20)")])
-    types = dict(site.execute("SELECT column_name, column_type FROM information_schema.columns WHERE table_name = 't'"))
+    described = "SELECT column_name, column_type FROM information_schema.columns WHERE table_name = 't'"
+    types: dict[str, str] = dict(site.execute(described))
     assert list(types.values()).count("longtext") == 44
     assert types["short"] == "varchar(20)"
     row: list[str | None] = ["1", *("😀" * 1000 for _ in range(60)), "s"]

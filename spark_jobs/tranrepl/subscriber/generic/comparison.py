@@ -181,7 +181,11 @@ def _command(correction: Correction) -> Command:
 def _with_values(
     executable: sa.Executable, values: dict[str, Any], session: sa.Connection, literal: Callable[[Any], str]
 ) -> str:
-    compiled: Any = executable.compile(dialect=session.dialect)  # type: ignore[attr-defined]
+    dialect = session.dialect
+    if dialect.paramstyle == "qmark":
+        named: Callable[..., sa.Dialect] = type(dialect)
+        dialect = named(paramstyle="pyformat")
+    compiled: Any = executable.compile(dialect=dialect)  # type: ignore[attr-defined]
     bound = compiled.construct_params(values)
     processors = compiled._bind_processors
     written = {name: literal(processors[name](value) if name in processors else value) for name, value in bound.items()}

@@ -239,7 +239,7 @@ class SqlDatabase:
         del connect, articles, sessions
         raise ConfigurationError(
             f"{where}: rows of {self.capabilities.title} cannot be compared",
-            remedy="allowed: a Subscriber in PostgreSQL, MariaDB, MySQL or SQL Server",
+            remedy="allowed: a Subscriber in PostgreSQL, MariaDB, MySQL, SQL Server or SQLite",
         )
 
     def column_statements(self, session: sa.Connection, place: Place) -> ColumnStatements | None:

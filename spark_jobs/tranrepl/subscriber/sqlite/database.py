@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,15 +14,18 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, source_type
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.generic.catalogue import Place
 from tranrepl.subscriber.generic.column_steps import MadeColumn
+from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
 from tranrepl.subscriber.generic.database import SqlDatabase, first_line
 from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.sqlite.columns import PlannedSqliteColumns, SqliteColumns, with_names_apart
+from tranrepl.subscriber.sqlite.comparison_statements import WAYS, add_functions
 from tranrepl.subscriber.value_conversion import Binding, Decimals
 
 _BUSY_SECONDS = 60
@@ -43,6 +47,7 @@ class Sqlite(SqlDatabase):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             title="SQLite",
+            comparison=True,
             procedures=False,
             most_arguments=None,
             procedure_names=NameLimit(),
@@ -69,6 +74,15 @@ class Sqlite(SqlDatabase):
             # Its NUMERIC is an 8-byte float.
             return types.Text()
         return super().column_type(source, indexed=indexed)
+
+    def comparison(
+        self,
+        connect: Callable[[], AbstractContextManager[sa.Connection]],
+        articles: Sequence[RegisteredArticle],
+        sessions: int,
+        where: str,
+    ) -> AbstractContextManager[SqlComparison]:
+        return open_comparison(connect, self, WAYS, articles, sessions, where)
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """Return columns with their types as they are declared: by these SQLite goes."""
@@ -128,6 +142,7 @@ def _leave_transactions_to_us(driver: Any, record: object) -> None:
     """Turn off the driver's own transactions. Source: SQLAlchemy, "SQLite: Serializable isolation / Savepoints /
     Transactional DDL"."""
     del record
+    add_functions(driver)
     driver.isolation_level = None
     driver.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
     driver.execute("PRAGMA foreign_keys = ON")
