@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _HEADERS = {OUR_HEADER: "1"}
 _SECRET = "not for everybody"  # noqa: S105 - a value of a row
+_KEY = "(id)=(2)"
+"""What the error's text has of a row."""
 _REST = "x" * 2000
 """What makes the value a long one."""
 _ACTIONS = "/api/publication/purchasing/actions"
@@ -221,6 +223,28 @@ def test_a_request_of_another_site_does_nothing(site: Site, asked: Asked) -> Non
     own = client.post(f"{_ACTIONS}/skip", json=body, headers={**_HEADERS, "Sec-Fetch-Site": "same-origin"})
     assert own.status_code == 200
     assert len(_runs()) == 1
+
+
+@pytest.mark.parametrize(("role", "acts"), [("VIEWER", False), ("USER", True), ("OP", True), ("ADMIN", True)])
+def test_each_role_of_the_simple_auth_manager(role: str, acts: bool, asked: Asked) -> None:
+    client = asked(role)
+    for page in ("/", "/publication/purchasing", "/publication/purchasing/errors", "/publication/purchasing/settings"):
+        assert client.get(page).status_code == 200
+        assert client.get(f"/api{'/overview' if page == '/' else page}").status_code == 200
+    assert (_KEY in client.get("/api/publication/purchasing/errors").text) == acts
+    assert ('data-action="' in client.get("/publication/purchasing/actions").text) == acts
+    assert client.get("/publication/purchasing/skip/reporting").status_code == (200 if acts else 403)
+    assert client.post(f"{_ACTIONS}/check", json={}, headers=_HEADERS).status_code == (200 if acts else 403)
+    assert len(_runs()) == acts
+
+
+def test_nobody_sees_or_does_anything(app: FastAPI) -> None:
+    app.dependency_overrides.clear()
+    client = TestClient(app)
+    for page in ("/", "/api/overview", "/publication/purchasing", "/publication/purchasing/commands"):
+        assert client.get(page).status_code == 401
+    assert client.post(f"{_ACTIONS}/run", json={}, headers=_HEADERS).status_code == 401
+    assert _runs() == []
 
 
 _TRIGGERED = select(Log).where(Log.event == "trigger_dag_run", Log.owner == "the USER").order_by(Log.id)
