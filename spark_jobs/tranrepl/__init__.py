@@ -1,3 +1,3 @@
 """Transactional replication: the library. It knows nothing of Airflow."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
