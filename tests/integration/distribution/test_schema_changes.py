@@ -133,7 +133,8 @@ def test_commands_behind_a_schema_change_go_as_its_table_wants_it_then(
         "CREATE TABLE seen (number serial, id integer)",
         "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
         "'BEGIN INSERT INTO seen (id) VALUES (NEW.id); RETURN NEW; END'",
-        "CREATE FUNCTION watch() RETURNS event_trigger LANGUAGE plpgsql AS "
+        "CREATE FUNCTION watch() RETURNS event_trigger LANGUAGE plpgsql "
+        "SET search_path = public AS "
         "'BEGIN CREATE OR REPLACE TRIGGER see AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION see(); END'",
         "CREATE EVENT TRIGGER watch ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION watch()",
     )
