@@ -17,6 +17,7 @@ from tranrepl.model.article import PublishedColumn
 from tranrepl.model.comparison import ColumnForm, Form
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.postgres.comparison_statements import PostgresColumn
+from tranrepl.postgres.composed_sql import type_sql
 
 _DAYS = (
     "CASE WHEN isfinite({0}) THEN {0} - '2000-01-01'::date WHEN {0} > '2000-01-01'::date THEN 2147483647 "
@@ -55,7 +56,7 @@ def _native_publisher_column(column: PublishedColumn, type_name: str) -> Postgre
     if column.type_name == type_name:
         return _as_it_is(name, type_name)
     text = output(name)
-    converted = output(sql.SQL("({})::{}").format(text, sql.SQL(type_name)))
+    converted = output(sql.SQL("({})::{}").format(text, type_sql(type_name)))
     if column.type_name == "date" and type_name.startswith("timestamp"):
         # Timestamps end long before dates do.
         converted = sql.SQL("CASE WHEN {} < '294277-01-01'::date THEN {} ELSE {} END").format(name, converted, text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import psycopg
 from psycopg import sql
@@ -14,6 +14,7 @@ from psycopg import sql
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ErrorKind, ReplicationError, TransientError
+from tranrepl.postgres.composed_sql import Written
 
 Session = psycopg.Connection[tuple[Any, ...]]
 
@@ -132,6 +133,27 @@ def schemas_of_own_path(session: Session) -> tuple[str, ...]:
     return tuple(name for name in row[0] if not name.startswith("pg_")) if row else ()
 
 
+class NamesApartCursor(psycopg.Cursor[Any]):
+    """Looks for the places of values in no name and no constant: only what is SQL of ours has any."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        return super().execute(_apart(query, self.connection) if params is not None else query, params, **options)
+
+    def executemany(self, query: Any, params_seq: Iterable[Any], **options: Any) -> None:
+        super().executemany(_apart(query, self.connection), params_seq, **options)
+
+
+def _apart(query: Any, session: Session) -> Any:
+    """Return the query with single per cent signs where SQL of ours has them, and doubled ones in all else."""
+    match query:
+        case sql.Composed():
+            return sql.Composed([_apart(it, session) for it in query])
+        case sql.Identifier() | sql.Literal() | Written():
+            return sql.SQL(query.as_string(session).replace("%", "%%"))
+        case _:
+            return query
+
+
 def connect(connection: Connection, application_name: str, *, autocommit: bool = False) -> Session:
     """Open a session in which values have their canonical text form, and whose search path is the safe one.
 
@@ -157,6 +179,7 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
         session.close()
         raise
     session.autocommit = autocommit
+    session.cursor_factory = NamesApartCursor
     return session
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.schema_change import ColumnChange, LabelChange, PartitionChange
+from tranrepl.model.source_sql import is_type
 from tranrepl.model.table_definition import (
     FIRST_OWN_TYPE,
     DefinedColumn,
@@ -60,6 +61,7 @@ def decide(
     refuse_named_labels(article, before, now, announced.tag, names)
     labels = tuple(label_changes(article, before, now, announced.tag))
     _refuse_altered_type(article, before, now, announced)
+    _refuse_unread_type(article, decided.published(), announced)
     columns = decided.changes()
     key = now.key or _key(article)
     new_key = key != _key(article)
@@ -130,6 +132,19 @@ def _refuse_dropped_key(article: RegisteredArticle, now: TableDefinition, announ
             announced.tag,
             f"column {column} of its new primary key is not among the article's columns",
             f"add {column} to `columns` of the article, and to the Subscriber's table",
+        )
+
+
+def _refuse_unread_type(
+    article: RegisteredArticle, published: Sequence[DefinedColumn], announced: TableAnnouncement
+) -> None:
+    unread = next((it for it in published if not is_type(it.type_name)), None)
+    if unread is not None:
+        raise schema_stop(
+            article,
+            announced.tag,
+            f"column {unread.name} is of type {unread.type_name}, which is not read",
+            f"give column {unread.name} another type, or leave it out of the article's columns",
         )
 
 

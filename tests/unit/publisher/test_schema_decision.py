@@ -194,6 +194,12 @@ def test_a_dropped_column_of_the_key_stops() -> None:
         _decided(_table(_A, _B, unique=()))
 
 
+def test_a_type_that_is_none_stops() -> None:
+    forged = _column(4, "evil", type_name="int; create table pwned(); --")
+    with pytest.raises(SchemaStop, match="column evil is of type int; create table pwned"):
+        _decided(_table(_ID, _A, _B, forged))
+
+
 def test_a_dropped_column_of_the_filter_stops() -> None:
     with pytest.raises(SchemaStop, match="column b was dropped, which its row filter reads: b > 1"):
         _decided(_table(_ID, _A), row_filter="b > 1")

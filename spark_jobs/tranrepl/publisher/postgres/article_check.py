@@ -10,7 +10,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems
+from tranrepl.publisher.postgres.column_check import before_image_problems, column_problems, type_problems
 from tranrepl.publisher.postgres.old_rows import FULL
 from tranrepl.publisher.postgres.partitions import Partition, partitions
 from tranrepl.publisher.postgres.row_filter_check import filter_problems
@@ -39,6 +39,7 @@ def article_problems(
     below = partitions(session, [table.object_id]) if table.kind == PARTITIONED else []
     for it in below:
         yield from _partition_problems(f"{at}: {where}: partition {it.table}", it, article, table)
+    yield from type_problems(at, article, table)
     yield from column_problems(at, article, table)
     yield from filter_problems(session, article, table)
     if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):

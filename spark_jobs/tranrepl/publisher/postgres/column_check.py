@@ -8,6 +8,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import CallSyntax
 from tranrepl.model.propagation import UpdatePolicy
+from tranrepl.model.source_sql import is_type
 from tranrepl.model.table_definition import Generation
 from tranrepl.publisher.postgres.old_rows import needs_whole_rows
 from tranrepl.settings.publication import Article
@@ -30,6 +31,15 @@ def before_image_problems(at: str, article: Article, table: TableDescription) ->
             remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY FULL, or leave replica_identity out of the article; "
             "a table with a virtual generated column cannot have it",
         )
+
+
+def type_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+    for column in table.published(article.columns):
+        if not is_type(column.type_name):
+            yield ConfigurationError(
+                f"{at}: column {column.name} is of type {column.type_name}, which is not read",
+                remedy="leave the column out of the article's columns, or give it another type",
+            )
 
 
 def column_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:

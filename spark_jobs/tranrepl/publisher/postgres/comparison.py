@@ -17,6 +17,7 @@ from tranrepl.postgres.catalogue import describe_tables, qualified
 from tranrepl.postgres.compared_table import SnapshotPlace, compared_end, native_hashes
 from tranrepl.postgres.comparison_forms import publisher_column
 from tranrepl.postgres.comparison_statements import PostgresSide
+from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.publisher.postgres.partitions import tables_with_rows, whole_table
@@ -56,7 +57,7 @@ class PostgresComparison:
         columns = tuple(publisher_column(it, form) for it, form in zip(article.columns, forms, strict=True))
         table, condition = whole_table(article)
         if article.filter is not None:
-            chosen = sql.SQL(article.filter)
+            chosen = condition_sql(article.filter)
             condition = chosen if condition is None else sql.SQL("{} AND ({})").format(condition, chosen)
         side = PostgresSide(table, columns, article.key_positions, checksum_by, condition)
         place = SnapshotPlace(self.connection, self.snapshot, f"{self.where}, article {article.source}")

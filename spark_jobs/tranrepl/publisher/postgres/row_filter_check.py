@@ -20,6 +20,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import SAFE_PATH, Session, own_path, translated_errors
 from tranrepl.publisher.postgres.row_filters import filter_columns, filter_parts
 from tranrepl.settings.publication import Article
@@ -105,7 +106,7 @@ def _meaning(session: Session, table: sql.Identifier, condition: str) -> str | N
     add = sql.SQL("ALTER TABLE {} ADD CONSTRAINT tranrepl_meaning CHECK ({}) NOT VALID")
     try:
         with session.transaction(force_rollback=True):
-            session.execute(add.format(table, sql.SQL(condition)), binary=True)
+            session.execute(add.format(table, condition_sql(condition)), binary=True)
             session.execute(f"SET LOCAL search_path = {SAFE_PATH}")
             row = session.execute(
                 "SELECT pg_catalog.pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint "
@@ -121,14 +122,14 @@ def _temporary_table(session: Session, name: str, columns: Sequence[ColumnDescri
     """Create a temporary table with such columns, in a transaction that is rolled back. A filter may name its columns
     by the table."""
     temporary = sql.Identifier("pg_temp", name)
-    typed = [sql.SQL("{} {}").format(sql.Identifier(it.name), sql.SQL(it.type_name)) for it in columns]
+    typed = [sql.SQL("{} {}").format(sql.Identifier(it.name), type_sql(it.type_name)) for it in columns]
     session.execute("SET TRANSACTION READ WRITE")
     session.execute(sql.SQL("CREATE TABLE {} ({})").format(temporary, sql.SQL(", ").join(typed)))
     return temporary
 
 
 def _query(table: TableName, condition: str) -> sql.Composed:
-    return sql.SQL("SELECT FROM ONLY {} WHERE ({}) LIMIT 0").format(qualified(table), sql.SQL(condition))
+    return sql.SQL("SELECT FROM ONLY {} WHERE ({}) LIMIT 0").format(qualified(table), condition_sql(condition))
 
 
 def _moment(session: Session, table: TableName, condition: str) -> str | None:
@@ -157,6 +158,7 @@ def _without_moment(token: Token, literal: str) -> str:
 def _mutable_problems(
     session: Session, at: str, table: str, columns: Sequence[ColumnDescription], condition: str
 ) -> Iterator[ConfigurationError]:
+    # A filter may name its columns by the table.
     try:
         with translated_errors(at), session.transaction(force_rollback=True):
             mutable = _mutable_part(session, _temporary_table(session, table, columns), condition)
@@ -192,7 +194,7 @@ def _mutable_part(session: Session, table: sql.Identifier, condition: str) -> st
     predicate = sql.SQL("CREATE INDEX ON {} ((1)) WHERE ({})")
     try:
         with session.transaction():
-            session.execute(predicate.format(table, sql.SQL(condition)), binary=True)
+            session.execute(predicate.format(table, condition_sql(condition)), binary=True)
     except InvalidObjectDefinition:
         parts = (it for it in filter_parts(condition) if not _is_immutable(session, table, it))
         return next(parts, condition)
@@ -204,7 +206,7 @@ def _is_immutable(session: Session, table: sql.Identifier, part: str) -> bool:
     try:
         with session.transaction():
             session.execute(
-                sql.SQL("CREATE INDEX ON {} ((1)) WHERE ({}) IS NULL").format(table, sql.SQL(part)), binary=True
+                sql.SQL("CREATE INDEX ON {} ((1)) WHERE ({}) IS NULL").format(table, condition_sql(part)), binary=True
             )
     except InvalidObjectDefinition:
         return False

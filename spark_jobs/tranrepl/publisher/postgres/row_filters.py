@@ -23,7 +23,9 @@ from sqlglot.errors import SqlglotError
 
 from tranrepl.errors import DataError, ErrorDetails
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.source_sql import read_condition
 from tranrepl.model.table_definition import labels_follow
+from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.log_range import UnclearRowsError
 
@@ -78,6 +80,7 @@ def _parse(text: str) -> exp.Condition:
     tree = trees[0] if len(trees) == 1 else None
     if tree is None or not isinstance(tree, exp.Condition):
         raise ValueError("allowed: one condition, as in credit_rating > 1 AND active")
+    read_condition(text)
     return tree
 
 
@@ -235,7 +238,7 @@ SELECT a.attrelid::bigint, a.attname, n.nspname, c.collname
 def filter_query(article: RegisteredArticle, text: str, collations: Mapping[str, sql.Identifier]) -> sql.Composed:
     """Return a condition over the columns that the article's filter reads, which carry the table's names, types and
     collations."""
-    condition = sql.SQL(text)
+    condition = condition_sql(text)
     columns = [article.columns[at] for at in filter_positions(article)]
     if not columns:
         return sql.SQL("SELECT CASE WHEN ({}) THEN '1' ELSE '0' END").format(condition)
@@ -244,7 +247,7 @@ def filter_query(article: RegisteredArticle, text: str, collations: Mapping[str,
     typed = sql.SQL(", ").join(
         sql.SQL("{}::{}{} AS {}").format(
             sql.Identifier(f"tranrepl_{at}"),
-            sql.SQL(column.type_name),
+            type_sql(column.type_name),
             sql.SQL(" COLLATE {}").format(collations[column.name]) if column.name in collations else sql.SQL(""),
             sql.Identifier(column.name),
         )

@@ -17,6 +17,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.postgres.catalogue import describe_table, qualified
 from tranrepl.postgres.comparison_forms import output
+from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.postgres.table_locks import lock, with_all_locks
@@ -156,7 +157,7 @@ def range_query(chosen: PageRange) -> sql.Composed:
     article, narrowed = chosen.article, chosen.condition()
     conditions = [] if narrowed is None else [narrowed]
     if article.filter is not None:
-        conditions.append(sql.SQL(article.filter))
+        conditions.append(condition_sql(article.filter))
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in article.columns)
     where = sql.SQL(" AND ").join(sql.SQL("({})").format(it) for it in conditions)
     return sql.SQL("SELECT {} FROM ONLY {} AS {} WHERE {}").format(
@@ -174,7 +175,7 @@ def _rows_of_keys(article: RegisteredArticle, described: TableDescription, keys:
     arrays = [sql.SQL("{}::text[]").format(sql.Literal([it[at] for it in keys])) for at in range(len(key))]
     equal = [
         sql.SQL("{} {} {}::{}").format(
-            sql.Identifier(column.name), sql.SQL(operators[column.name]), name, sql.SQL(column.type_name)
+            sql.Identifier(column.name), sql.SQL(operators[column.name]), name, type_sql(column.type_name)
         )
         for name, column in zip(names, key, strict=True)
     ]

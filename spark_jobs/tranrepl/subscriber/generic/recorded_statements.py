@@ -73,7 +73,7 @@ class StatementRecorder:
 
     def _literal(self, value: object) -> str:
         # Some databases read backslashes in a text.
-        written = sa.String().literal_processor(self.dialect) if isinstance(value, str) else None
+        written = sa.String().literal_processor(self.dialect) if isinstance(value, str) else None  # type: ignore[no-untyped-call]
         return literal(value) if written is None else written(str(value))
 
     def exec_driver_sql(self, statement: str, **_options: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from psycopg import sql
 
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
-from tranrepl.subscriber.postgres.procedures import trusted
+from tranrepl.postgres.composed_sql import expression_sql, name_sql, type_sql
 
 
 def actions(change: ColumnChange, *, keeps_rows: bool) -> Iterator[sql.Composable]:
@@ -23,7 +23,7 @@ def actions(change: ColumnChange, *, keeps_rows: bool) -> Iterator[sql.Composabl
             yield sql.SQL("RENAME COLUMN {} TO {}").format(column, sql.Identifier(change.new_name or change.column))
         case ColumnAction.RETYPE:
             retyped = retype(change)
-            cast = sql.SQL(" USING {}::{}").format(column, trusted(change.type_name or ""))
+            cast = sql.SQL(" USING {}::{}").format(column, type_sql(change.type_name or ""))
             yield retyped if keeps_rows else retyped + cast
         case ColumnAction.DROP_NOT_NULL:
             yield sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(column)
@@ -35,7 +35,7 @@ def _added(change: ColumnChange) -> Iterator[sql.Composable]:
     column = sql.Identifier(change.column)
     added = sql.SQL("ADD COLUMN {} {}").format(column, _type(change))
     if change.generation_expression is not None:
-        yield added + sql.SQL(" GENERATED ALWAYS AS ({}) STORED").format(trusted(change.generation_expression))
+        yield added + sql.SQL(" GENERATED ALWAYS AS ({}) STORED").format(expression_sql(change.generation_expression))
     elif change.existing_value is None:
         yield added
     else:
@@ -49,5 +49,5 @@ def retype(change: ColumnChange) -> sql.Composed:
 
 
 def _type(change: ColumnChange) -> sql.Composable:
-    collation = f" COLLATE {change.collation}" if change.collation else ""
-    return trusted(f"{change.type_name}{collation}")
+    made = type_sql(change.type_name or "")
+    return made + sql.SQL(" COLLATE {}").format(name_sql(change.collation)) if change.collation else made

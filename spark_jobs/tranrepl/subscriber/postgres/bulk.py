@@ -15,6 +15,7 @@ from psycopg import sql
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.fold_text import KeyAction, KeyText, RowText, fold_text
 from tranrepl.subscriber.batching.folded import Folded
@@ -270,7 +271,9 @@ def _value_name(position: int) -> sql.Identifier:
 
 
 def _declared(names: Iterable[sql.Identifier], types: Sequence[str]) -> sql.Composed:
-    declared = [sql.SQL("{} {}").format(name, trusted(type_name)) for name, type_name in zip(names, types, strict=True)]
+    declared = [
+        sql.SQL("{} {}").format(name, type_sql(type_name)) for name, type_name in zip(names, types, strict=True)
+    ]
     return sql.SQL(", ").join(declared)
 
 

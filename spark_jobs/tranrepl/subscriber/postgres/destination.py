@@ -13,9 +13,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_table, describe_tables, qualified
+from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
-from tranrepl.subscriber.postgres.procedures import Target, trusted
+from tranrepl.subscriber.postgres.procedures import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class PostgresColumnTexts:
     """Types of the columns that may be added."""
 
     def add(self, column: str) -> str:
-        return self._text("ADD COLUMN {} {}", sql.Identifier(column), trusted(self.types[column]))
+        return self._text("ADD COLUMN {} {}", sql.Identifier(column), type_sql(self.types[column]))
 
     def rename(self, column: str, new_name: str) -> str:
         return self._text("RENAME COLUMN {} TO {}", sql.Identifier(column), sql.Identifier(new_name))

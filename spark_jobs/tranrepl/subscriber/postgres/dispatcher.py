@@ -9,6 +9,7 @@ from psycopg import sql
 
 from tranrepl.model.call_syntax import BITMAP, Argument, arguments
 from tranrepl.model.commands import Operation, decode_changed
+from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.subscriber.batching.staging import Kind, StagingLayout
 from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk_rules import is_called
@@ -47,7 +48,7 @@ Masks = Mapping[Kind, tuple[bytes, ...]]
 
 
 def stage_table(layout: StagingLayout) -> sql.Composed:
-    slots = [sql.SQL(", {} {}").format(sql.Identifier(slot.name), trusted(slot.type_name)) for slot in layout.slots]
+    slots = [sql.SQL(", {} {}").format(sql.Identifier(slot.name), type_sql(slot.type_name)) for slot in layout.slots]
     if layout.packed:
         slots = [sql.SQL(", {} text[]").format(_PACKED)]
     return sql.SQL(
@@ -149,7 +150,7 @@ def _on_own_path(target: Target, operation: Operation, value: Reference, *, call
     """Return what applies a command on the role's own path. Its values are variables, evaluated before on ours."""
     names = {it: sql.Identifier(f"tranrepl_{place}") for place, it in enumerate(arguments(target.article, operation))}
     declared = [
-        sql.SQL("{} {} := {};").format(name, trusted(target.type_name(it)), value(it)) for it, name in names.items()
+        sql.SQL("{} {} := {};").format(name, type_sql(target.type_name(it)), value(it)) for it, name in names.items()
     ]
     if called:
         passed = sql.SQL(", ").join(names.values())
@@ -163,5 +164,5 @@ def _unpacked(place: int, type_name: str) -> sql.Composed:
     """Return an element of the packed slots, as its type."""
     element = sql.SQL("{}[{}]").format(_PACKED, sql.Literal(place + 1))
     if type_name in _CAST_AS_THEY_ARE_READ or type_name.endswith("[]"):
-        return sql.SQL("{}::{}").format(element, trusted(type_name))
-    return sql.SQL("(ARRAY[{}]::text::{}[])[1]").format(element, trusted(type_name))
+        return sql.SQL("{}::{}").format(element, type_sql(type_name))
+    return sql.SQL("(ARRAY[{}]::text::{}[])[1]").format(element, type_sql(type_name))

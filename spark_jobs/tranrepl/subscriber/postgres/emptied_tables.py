@@ -8,8 +8,8 @@ from psycopg import sql
 
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_tables, qualified
+from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.session import Session, own_path
-from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path
 from tranrepl.subscriber.row_filter_translation import columns_read
 from tranrepl.subscriber.snapshot import OwnedRows, SnapshotArticle, load_order, referring
@@ -72,5 +72,5 @@ class EmptiedTables:
 
 def _deletion(rows: OwnedRows) -> sql.Composed:
     return sql.SQL("DELETE FROM {} AS {} WHERE {}").format(
-        qualified(rows.article.article.destination), sql.Identifier(rows.table), trusted(rows.condition or "true")
+        qualified(rows.article.article.destination), sql.Identifier(rows.table), condition_sql(rows.condition or "true")
     )

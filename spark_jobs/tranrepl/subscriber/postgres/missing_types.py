@@ -11,8 +11,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import name_parts
 from tranrepl.model.schema_change import ColumnAction, SchemaChange
 from tranrepl.model.table_definition import DefinedType
+from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session
-from tranrepl.subscriber.postgres.procedures import trusted
 
 _THERE = "SELECT pg_catalog.to_regtype(%s) IS NOT NULL"
 _SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)"
@@ -50,7 +50,7 @@ def _way_on(session: Session, missing: DefinedType) -> str:
             "belongs to"
         )
     labels = sql.SQL(", ").join(map(sql.Literal, missing.labels))
-    statements = [sql.SQL("CREATE TYPE {} AS ENUM ({})").format(trusted(missing.name), labels)]
+    statements = [sql.SQL("CREATE TYPE {} AS ENUM ({})").format(type_sql(missing.name), labels)]
     schema = name_parts(missing.name)[0]
     if session.execute(_SCHEMA_THERE, [schema]).fetchone() != (True,):
         statements.insert(0, sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import psycopg
 from psycopg import sql
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.partition_rows import PartitionPlace
@@ -66,8 +67,12 @@ class PartitionsApply:
         if place is None or parent is None or not self._is_divided(parent, place):
             yield f"{self._where}: partition {table} was not created: the table is partitioned differently here"
         elif self._find(change.path) is None:
+            try:
+                made = create_partition(table, parent, place.bound, change.key)
+            except ConfigurationError as error:
+                yield f"{self._where}: partition {table} was not created: {error.message}"
+                return
             yield from self._schema_for(table)
-            made = create_partition(table, parent, place.bound, change.key)
             wanted = MissingPartition(change.table, table, parent, place.bound, made)
             make_partition(self._session, self._where, wanted, "`tranrepl run FILE`")
             yield f"{self._where}: {made.as_string(None)}"

@@ -8,9 +8,9 @@ from psycopg import sql
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import bound_sql
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.postgres.partition_setup import MissingPartition
-from tranrepl.subscriber.postgres.procedures import trusted
 
 _DEFAULT = """
 SELECT n.nspname, c.relname,
@@ -73,7 +73,7 @@ def _move_rows(session: Session, wanted: MissingPartition) -> str:
 def _make_way(session: Session, wanted: MissingPartition) -> str:
     table, parent = qualified(wanted.there), qualified(wanted.parent)
     renamed = sql.SQL("ALTER TABLE {} RENAME TO {};").format(table, sql.Identifier(f"{wanted.there.table}_before"))
-    attached = sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {};").format(parent, table, trusted(wanted.bound))
+    attached = sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {};").format(parent, table, bound_sql(wanted.bound))
     return (
         f"give it another name: {renamed.as_string(session)} or, where it is this partition, detached: "
         f"{attached.as_string(session)}"

@@ -10,7 +10,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.partition_rows import Edge, PartitionLevel, PartitionLimits, PartitionRows
 from tranrepl.model.schema_change import PartitionChange, SchemaChange
 from tranrepl.model.source_types import Family, source_type
-from tranrepl.subscriber.postgres.procedures import trusted
+from tranrepl.postgres.composed_sql import condition_sql, type_sql
 
 _TEXTS = (Family.TEXT, Family.CHARACTER)
 _ORDERED = (
@@ -50,7 +50,7 @@ def delete_rows(table: sql.Composable, rows: PartitionRows, article: RegisteredA
     """Return what deletes these rows of the article. Values are compared as the Publisher's, whatever types the
     destination has."""
     types = {it.name: it.type_name for it in article.columns}
-    own = [sql.SQL("({})").format(trusted(article.filter))] if article.filter is not None else []
+    own = [sql.SQL("({})").format(condition_sql(article.filter))] if article.filter is not None else []
     conditions = sql.SQL(" AND ").join([*(_of_level(it, types) for it in rows.levels), *own])
     # A filter may name its columns by the published table.
     name = sql.Identifier(article.source.table)
@@ -69,7 +69,7 @@ def _within(columns: Sequence[str], limits: PartitionLimits, types: dict[str, st
         (column,) = columns
         values = sql.SQL(", ").join(_value(it, types[column]) for it in limits.listed)
         return sql.SQL("{} = ANY (ARRAY[{}]::{}[])").format(
-            _column(column, types[column]), values, trusted(types[column])
+            _column(column, types[column]), values, type_sql(types[column])
         )
     ends: list[sql.Composable] = [sql.SQL("true")]
     if limits.lower is not None:
@@ -92,8 +92,8 @@ def _compared(columns: Sequence[str], edge: Edge, operator: str, types: dict[str
 def _column(name: str, type_name: str) -> sql.Composed:
     # Letters that some collation takes for equal are different ones.
     collation = sql.SQL(' COLLATE "C"' if source_type(type_name).family in _TEXTS else "")
-    return sql.SQL("{}::{}{}").format(sql.Identifier(name), trusted(type_name), collation)
+    return sql.SQL("{}::{}{}").format(sql.Identifier(name), type_sql(type_name), collation)
 
 
 def _value(value: str, type_name: str) -> sql.Composed:
-    return sql.SQL("{}::{}").format(sql.Literal(value), trusted(type_name))
+    return sql.SQL("{}::{}").format(sql.Literal(value), type_sql(type_name))

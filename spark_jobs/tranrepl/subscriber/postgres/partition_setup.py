@@ -10,9 +10,9 @@ from psycopg import sql
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import bound_sql, division_sql
 from tranrepl.postgres.session import Session
 from tranrepl.settings.publication import Article, Partitions
-from tranrepl.subscriber.postgres.procedures import trusted
 
 _DIVIDED = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -80,9 +80,9 @@ def partition_destination(source: TableName, destination: TableName, table: Tabl
 def create_partition(table: TableName, parent: TableName, bound: str, key: str | None) -> sql.Composed:
     """Return what makes a partition; `key` is what it is divided by itself."""
     return sql.SQL("CREATE TABLE {} PARTITION OF {} {}{}").format(
-        qualified(table), qualified(parent), trusted(bound), sql.SQL("") if key is None else _divided_by(key)
+        qualified(table), qualified(parent), bound_sql(bound), sql.SQL("") if key is None else _divided_by(key)
     )
 
 
 def _divided_by(key: str) -> sql.Composed:
-    return sql.SQL(" PARTITION BY {}").format(trusted(key))
+    return sql.SQL(" PARTITION BY {}").format(division_sql(key))

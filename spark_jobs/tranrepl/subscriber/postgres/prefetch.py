@@ -25,9 +25,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import cells
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.key_order import Columns, dense_range, key_order
-from tranrepl.subscriber.postgres.procedures import Target, equality, trusted
+from tranrepl.subscriber.postgres.procedures import Target, equality
 from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -169,7 +170,7 @@ def _array(values: pa.StringArray) -> str:
 def _read_rows(target: Target) -> sql.Composed:
     """Return a statement with an array for each column of the key, which reads the rows ahead."""
     columns = [target.columns[position] for position in target.article.key_positions]
-    arrays = [sql.SQL("%s::{}[]").format(trusted(column.base_type_name)) for column in columns]
+    arrays = [sql.SQL("%s::{}[]").format(type_sql(column.base_type_name)) for column in columns]
     places = [sql.SQL("destination.{}").format(sql.Identifier(column.name)) for column in columns]
     if len(columns) == 1:
         return sql.SQL("SELECT count(*) FROM {} AS destination WHERE {} {} ANY ({})").format(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
+from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session
-from tranrepl.subscriber.postgres.procedures import Procedure, trusted
+from tranrepl.subscriber.postgres.procedures import Procedure
 
 
 def accepts_call(session: Session, custom: Procedure) -> bool:
     """Return whether the server would take the call with arguments of these types. Parsing it runs nothing."""
-    values = sql.SQL(", ").join(sql.SQL("NULL::{}").format(trusted(type_name)) for _, type_name in custom.parameters)
+    values = sql.SQL(", ").join(sql.SQL("NULL::{}").format(type_sql(type_name)) for _, type_name in custom.parameters)
     call = sql.SQL("CALL {}({})").format(custom.identifier, values).as_string(session)
     parsed = session.pgconn.prepare(b"", call.encode())
     if parsed.status != ExecStatus.COMMAND_OK:

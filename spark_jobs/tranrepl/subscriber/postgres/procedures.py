@@ -19,6 +19,7 @@ from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_a
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
 from tranrepl.model.commands import Operation
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import SAFE_PATH
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
@@ -71,7 +72,7 @@ class Procedure:
     def signature(self) -> sql.Composed:
         """Name and parameters."""
         declared = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_name)) for name, type_name in self.parameters
+            sql.SQL("{} {}").format(sql.Identifier(name), type_sql(type_name)) for name, type_name in self.parameters
         )
         return sql.SQL("{}({})").format(self.identifier, declared)
 
@@ -137,7 +138,7 @@ def delete_all(target: Target) -> sql.Composable:
     )
     if target.article.filter is None:
         return delete
-    return delete + sql.SQL(" WHERE ({})").format(trusted(target.article.filter))
+    return delete + sql.SQL(" WHERE ({})").format(condition_sql(target.article.filter))
 
 
 def _insert(target: Target, value: Reference) -> sql.Composable:
@@ -368,7 +369,7 @@ def _has_identity(columns: Iterable[ColumnDescription]) -> bool:
 
 
 def trusted(text: str) -> sql.SQL:
-    """Mark SQL text that is not ours to take apart: what a database's own catalogue made, and a checked row filter."""
+    """Mark SQL text of our own, or that the catalogue of the same database made. What a definition says never is."""
     return sql.SQL(text)
 
 

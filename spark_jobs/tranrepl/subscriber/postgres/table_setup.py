@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError
@@ -9,6 +11,7 @@ from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import expression_sql, is_left_out, type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.foreign_keys import ForeignKey
@@ -16,7 +19,6 @@ from tranrepl.subscriber.postgres.destination import find_destination, has_desti
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_refusal import make_partition
 from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
-from tranrepl.subscriber.postgres.procedures import trusted
 from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS, key_values
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -51,7 +53,18 @@ def create_destination(
             [*key_values(key), str(article.source)],
         )
         labels = _add_labels(session, where, name, source)
-        return [f"created table {name} at {where}", *labels, *_create_partitions(session, where, article, source)]
+        left = [
+            f"table {name} at {where} does without generated column {it.name}: its expression calls what is not "
+            "PostgreSQL's own, or is not read"
+            for it in source.columns
+            if it.generation_expression is not None and is_left_out(it.generation_expression)
+        ]
+        return [
+            f"created table {name} at {where}",
+            *labels,
+            *left,
+            *_create_partitions(session, where, article, source),
+        ]
 
 
 def _add_labels(session: Session, where: str, table: TableName, source: TableDescription) -> list[str]:
@@ -74,10 +87,10 @@ def _create_table(session: Session, name: TableName, article: Article, source: T
     names = {column.name for column in published}
     parts: list[sql.Composable] = []
     for column in source.columns:
-        definition = sql.SQL("{} {}").format(sql.Identifier(column.name), trusted(column.type_name))
+        definition = sql.SQL("{} {}").format(sql.Identifier(column.name), type_sql(column.type_name))
         if column.name in names:
             parts.append(definition + sql.SQL(" NOT NULL" if column.not_null else "") + _identity(source, column))
-        elif column.generation_expression is not None and names.issuperset(column.generated_from):
+        elif _comes_along(column, names):
             parts.append(definition + _generated(session, column))
     key = sql.SQL(", ").join(sql.Identifier(column.name) for column in source.key)
     parts.append(sql.SQL("PRIMARY KEY ({})").format(key))
@@ -105,10 +118,16 @@ def _identity(source: TableDescription, column: ColumnDescription) -> sql.Compos
     )
 
 
+def _comes_along(column: ColumnDescription, published: Collection[str]) -> bool:
+    """Return whether a generated column can be made at the Subscriber."""
+    expression = column.generation_expression
+    return expression is not None and not is_left_out(expression) and set(published).issuperset(column.generated_from)
+
+
 def _generated(session: Session, column: ColumnDescription) -> sql.Composable:
     virtual = column.generation is Generation.VIRTUAL and session.info.server_version >= 180000
     return sql.SQL(" GENERATED ALWAYS AS ({}) {}").format(
-        trusted(column.generation_expression or ""), sql.SQL("VIRTUAL" if virtual else "STORED")
+        expression_sql(column.generation_expression or ""), sql.SQL("VIRTUAL" if virtual else "STORED")
     )
 
 
