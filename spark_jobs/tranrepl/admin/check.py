@@ -12,7 +12,7 @@ from tranrepl.admin.altered_tables import unknown_rows
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missed_runs import longest_pause
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
-from tranrepl.admin.mounted_store import store_problems
+from tranrepl.admin.mounted_store import store_problems, store_warnings
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequence_check import sequence_warnings
 from tranrepl.admin.settings_check import clashes, not_propagated
@@ -117,6 +117,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.warnings.extend(filter(None, [mixed_pyspark_warning(), *topology.unused_options()]))
         checked.collect(lambda: store_problems(publication.distributor.store))
         checked.collect(lambda: store_mark_problems(database, publication.distributor.store))
+        checked.warnings.extend(store_warnings(publication.distributor.store))
         checked.warnings.extend(not_propagated(publication))
         checked.collect(lambda: clashes(topology))
         checked.collect(lambda: _publisher(checked, topology, database, publisher, registered))

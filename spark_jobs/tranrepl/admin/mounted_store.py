@@ -7,6 +7,8 @@ import os
 import shlex
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from tranrepl.distributor.command_file import mounted_path
@@ -41,6 +43,26 @@ def store_problems(store: str) -> Iterator[ConfigurationError]:
             f"distributor.store: {store!r}: {nearest} cannot be written: {error.strerror}",
             remedy=_writable(nearest) if denied else "make room there, or name another path to write to",
         )
+
+
+def store_warnings(store: str) -> Iterator[str]:
+    """Yield what lets other users of the machine read a store on a mounted path: it has all rows that are changed."""
+    path = mounted_path(store)
+    if path is None or not os.access(path, os.R_OK | os.X_OK):
+        return
+    with suppress(OSError):
+        # A batch is removed while others are looked at.
+        found = (it for folder in (path, *path.iterdir()) for it in (folder, *_files(folder)))
+        wider = next((it for it in found if it.stat().st_mode & 0o077), None)
+        if wider is not None:
+            yield (
+                f"distributor.store: {store!r}: other users of this machine may read or enter {wider}; "
+                f"chmod -R u+rwX,go= {shlex.quote(str(path))}"
+            )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    yield from islice(folder.iterdir() if folder.is_dir() else (), 1)
 
 
 def _writable(folder: Path) -> str:

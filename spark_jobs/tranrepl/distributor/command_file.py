@@ -124,9 +124,12 @@ class _File:
 
     def open(self) -> None:
         with _store_errors(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = (self._folder / self._name).open("xb")
+            _make_private(self._folder)
+            self._file = os.fdopen(
+                os.open(self._folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600), "wb"
+            )
             self._opened.append(self._file)
+            os.fchmod(self._file.fileno(), 0o600)
 
     def write(self, commands: pa.Table) -> None:
         with _store_errors(self._folder):
@@ -166,6 +169,14 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             held = []
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone, whatever the umask."""
+    missing = [it for it in (folder, *folder.parents) if not it.exists()]
+    for it in reversed(missing):
+        it.mkdir(mode=0o700, exist_ok=True)
+        it.chmod(0o700)
 
 
 def _sync(folder: Path) -> None:
