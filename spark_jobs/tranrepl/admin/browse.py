@@ -17,6 +17,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.printable import one_line
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text, message_text
 from tranrepl.subscriber.dialect import Dialect
@@ -120,7 +121,7 @@ def _statements(text: str, articles: Mapping[int, RegisteredArticle], dialect: D
     try:
         return tuple(dialect.planned_statements(change, old, new))
     except ReplicationError as problem:
-        return (f"-- {problem.message}",)
+        return (f"-- {one_line(problem.message)}",)
 
 
 def _browsed_message(row: Mapping[str, Any]) -> BrowsedCommand:

@@ -8,16 +8,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
+from rich.text import Text
 
 from tranrepl.errors import ReplicationError
 from tranrepl.next_steps import Place, facts, named, step_lines
+from tranrepl.printable import printable
 
-out = Console(soft_wrap=not sys.stdout.isatty())
-err = Console(stderr=True, soft_wrap=True)
+
+class EscapingConsole(Console):
+    """Shows control characters of names and values: none of them reaches a terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            shown = segment.text if segment.control else printable(segment.text)
+            yield segment if shown == segment.text else Segment(shown, segment.style)
+
+
+out = EscapingConsole(soft_wrap=not sys.stdout.isatty())
+err = EscapingConsole(stderr=True, soft_wrap=True)
 
 _settings_file: ContextVar[str] = ContextVar("settings_file", default="FILE")
 """The settings file of this call, for errors that do not name it."""
@@ -65,6 +82,11 @@ def remember_file(file: Path) -> Path:
 def settings_file() -> str:
     """Return the file that this call was given, for commands that name it."""
     return _settings_file.get()
+
+
+def write_out(text: str) -> None:
+    """Write a text as it is, as for a file; where a terminal shows it, with its control characters escaped."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
 
 
 def print_json(value: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
@@ -16,12 +15,13 @@ from tranrepl.admin.check import Checked, check_publisher
 from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
-from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn, with_names
+from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn, with_names, write_out
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
 from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
+from tranrepl.printable import one_line
 from tranrepl.settings.publication import Publication, json_schema
 from tranrepl.settings.registration import registered_article
 from tranrepl.spark.class_archive import make_archive
@@ -208,9 +208,9 @@ def _print_left_to_make(topology: Topology) -> None:
     with topology.publisher("tranrepl script") as place:
         left = place.schema_changes.left_to_make(announced=topology.publication.replicate_ddl)
         if left:
-            sys.stdout.write(f"-- in database {place.database} of the Publisher, as a superuser\n")
+            write_out(f"-- in database {one_line(place.database)} of the Publisher, as a superuser\n")
     for statement in left:
-        sys.stdout.write(f"{statement.rstrip().removesuffix(';')};\n")
+        write_out(f"{statement.rstrip().removesuffix(';')};\n")
     if not left:
         err.print("setup may make all that the Publisher needs: there is nothing to print")
 
@@ -221,9 +221,9 @@ def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescript
 
 def _print_script(script: Script) -> int:
     """Print the script; return how many statements it has."""
-    sys.stdout.write(script.capabilities.script_start if script.statements else "")
+    write_out(script.capabilities.script_start if script.statements else "")
     for statement in script.statements:
-        sys.stdout.write(f"{statement}{script.capabilities.script_end}")
+        write_out(f"{statement}{script.capabilities.script_end}")
     return len(script.statements)
 
 

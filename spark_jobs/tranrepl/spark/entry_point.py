@@ -89,7 +89,7 @@ def main(
     return 1 if result.error else 0
 
 
-class _Events(logging.Formatter):
+class EventFormatter(logging.Formatter):
     """Whoever reads the log line by line knows from a line's margin whether an event begins there."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -99,7 +99,7 @@ class _Events(logging.Formatter):
 def log_to_stderr() -> None:
     """Let a job's log go where its caller looks where the job ends without a result."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Events("%(message)s"))
+    handler.setFormatter(EventFormatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     silence_py4j()
 

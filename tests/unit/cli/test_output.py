@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
 import pytest
 import typer
+from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from tranrepl.cli import verbs as cli
-from tranrepl.cli.output import remember_file
+from tranrepl.cli.output import out, remember_file
 from tranrepl.cli.results import report
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.results import JobResult
+from tranrepl.printable import one_line, printable
+from tranrepl.spark.entry_point import EventFormatter
 
 
 def _told(error: ReplicationError, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -30,6 +35,24 @@ def _told(error: ReplicationError, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_an_error_is_told_with_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     error = ConfigurationError("[bold]not[/] markup: column [x] " + "w" * 200, remedy="mend [red]it")
     assert _told(error, monkeypatch) == f"error: [bold]not[/] markup: column [x] {'w' * 200}\n  → mend [red]it\n"
+
+
+def test_control_characters_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = "a\x1b]0;x\x07\x1b[2J\x9b1m\u202e\x7f\rb\n\tc"
+    shown = "a\\x1b]0;x\\x07\\x1b[2J\\x9b1m\\u202e\\x7f\\rb"
+    assert printable(hostile) == f"{shown}\n\tc"
+    assert one_line(hostile) == f"{shown}\\n\tc"
+    error = ConfigurationError(hostile, remedy=hostile, article=hostile, xact_seqno="00ab")
+    printed = _told(error, monkeypatch)
+    assert printed.count(shown) == 3
+    table = Table("name")
+    table.add_row(hostile)
+    with out.capture() as captured:
+        out.print(table)
+        out.print(Text("a\x1bb"))
+    written = EventFormatter("%(message)s").format(logging.makeLogRecord({"msg": hostile}))
+    for text in (printed, captured.get(), written):
+        assert not set(text) & {chr(it) for it in (*range(9), *range(11, 32), *range(127, 160), 0x202E)}
 
 
 def test_a_failing_command_is_told_with_the_call_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.spelling import on_one_line
+from tranrepl.printable import one_line
 from tranrepl.subscriber.generic.column_changes import column_plan, reload_reason
 from tranrepl.subscriber.generic.column_steps import MadeColumn, TableColumn
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -31,7 +31,7 @@ def planned_statements(
     plan = column_plan(database, dialect, change, old, new, before, "Subscriber")
     columns = database.planned_columns(recorder, database.place(new.destination), made)
     if columns is None:
-        by_hand = [f"-- by hand: {on_one_line(it.in_words())}" for it in plan.steps]
+        by_hand = [f"-- by hand: {one_line(it.in_words())}" for it in plan.steps]
     else:
         by_hand = []
         columns.execute(plan.steps)
@@ -51,8 +51,8 @@ def planned_statements(
     for it in change.partitions if unknown is None else ():
         if it.removes_rows and it.rows is not None:
             recorder.execute(delete_rows(database, target, it.rows))
-    anew = [] if unknown is None else [f"-- rows are copied anew: {on_one_line(unknown)}"]
-    return [*recorder.statements, *by_hand, *(f"-- {on_one_line(it)}" for it in plan.notes), *anew]
+    anew = [] if unknown is None else [f"-- rows are copied anew: {one_line(unknown)}"]
+    return [*recorder.statements, *by_hand, *(f"-- {one_line(it)}" for it in plan.notes), *anew]
 
 
 def _made(

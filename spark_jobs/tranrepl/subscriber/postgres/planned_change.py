@@ -10,7 +10,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import LabelAction, LabelChange, PartitionAction, PartitionChange, SchemaChange
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.spelling import on_one_line
+from tranrepl.printable import one_line
 from tranrepl.subscriber.key_change import changed_key
 from tranrepl.subscriber.postgres.alter_statements import actions
 from tranrepl.subscriber.postgres.enum_labels import added_label, renamed_type, type_name_of
@@ -30,7 +30,7 @@ def planned_statements(change: SchemaChange, old: RegisteredArticle, new: Regist
         constraint = None if key.lost else f"{new.destination.table}_pkey"
         statements.append(replaced_key(qualified(new.destination), constraint, key.now))
     unknown = change.rows_unknown or why_rows_unknown(change, old)
-    anew = [] if unknown is None else [f"-- rows are copied anew: {on_one_line(unknown)}"]
+    anew = [] if unknown is None else [f"-- rows are copied anew: {one_line(unknown)}"]
     return [*(it.as_string(None) for it in statements), *anew]
 
 
