@@ -103,6 +103,7 @@ class AdministrationOperator(PublicationOperator):
 
     def _done(self, action: AdministrationAction, context: Context) -> str:
         # Imported here: database drivers are not for whoever parses a DAG file.
+        from tranrepl.admin.acknowledgement import acknowledge_errors
         from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
         from tranrepl.admin.trace import post_token
         from tranrepl.topology import Topology
@@ -111,6 +112,9 @@ class AdministrationOperator(PublicationOperator):
         topology = Topology(publication, resolve_connections(publication.connection_ids()).by_id)
         if action is AdministrationAction.TRACE:
             return f"tracer token {post_token(topology)} is in the Publisher's log"
+        if action is AdministrationAction.ACKNOWLEDGE:
+            who = context["dag_run"].triggering_user_name or "Airflow"
+            return "\n".join(acknowledge_errors(topology, who)) or "no error stands"
         subscription, text = chosen_subscription(context), chosen_transaction(context)
         if subscription is None or text is None:
             raise ConfigurationError(f"{action}: a subscription and an xact_seqno are needed")

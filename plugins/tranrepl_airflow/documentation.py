@@ -82,6 +82,8 @@ ADMINISTRATION_TASKS = {
     f"applied. The history records it. {_RUNBOOK} says when to.\n",
     AdministrationAction.RETRY: "Lets the subscription's next delivery begin with the transaction, though it was "
     "delivered before.\n",
+    AdministrationAction.ACKNOWLEDGE: "Acknowledges the publication's errors that stand, as `tranrepl status FILE "
+    "--acknowledge` does: they stay in the history, and count no more.\n",
     AdministrationAction.CLEANUP: "Removes stored commands and history that this publication needs no more, as "
     "`distribution_cleanup` does.\n",
 }

@@ -33,6 +33,8 @@ class AdministrationAction(StrEnum):
     """Let the next delivery begin with an earlier transaction."""
     CLEANUP = auto()
     """Remove what the publication needs no more."""
+    ACKNOWLEDGE = auto()
+    """Acknowledge the errors that stand."""
 
 
 def reinitialization_parameters(publication: Publication, subscriptions: Sequence[str]) -> dict[str, Param]:
@@ -71,7 +73,10 @@ def administration_parameters(publication: Publication) -> dict[str, Param]:
     actions, names = [it.value for it in AdministrationAction], [it.name for it in publication.subscriptions]
     return {
         ACTION: Param(
-            type="string", enum=actions, title="Action", description="A tracer token, skip, retry or clean-up."
+            type="string",
+            enum=actions,
+            title="Action",
+            description="Tracer token, skip, retry, clean-up or acknowledge.",
         ),
         SUBSCRIPTION: Param(
             None,

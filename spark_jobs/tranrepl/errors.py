@@ -80,6 +80,8 @@ class ErrorDetails(BaseModel):
     article: str | None = None
     schema_change: bool = False
     """The delivery stopped before a schema change, which was not applied."""
+    not_repaired: str | None = None
+    """Why a validation does not correct the article's rows; None where it does, or where no article is known."""
     damaged_batch: bool = False
     """A batch is not in the store as it was registered."""
     key: _OneLine | None = None

@@ -57,13 +57,17 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
     if error.kind is not ErrorKind.DATA or not place.subscription:
         return (look,)
     article = f" --article {_quoted(error.article)}" if error.article else ""
+    run, skip = f"tranrepl run {file} -s {subscription}", f"tranrepl skip {file} -s {subscription} --xact-seqno {seqno}"
+    if error.schema_change:
+        return (look, NextStep("mend what keeps the table from being altered, then deliver again", run))
+    mend = NextStep("mend the Subscriber's rows, then deliver again", run)
+    if error.not_repaired is not None:
+        by_hand = "or skip the transaction, and correct its rows by hand: nothing repairs them"
+        return (look, mend, NextStep(f"{by_hand} ({error.not_repaired})", skip))
     return (
         look,
-        NextStep("mend the Subscriber's rows, then deliver again", f"tranrepl run {file} -s {subscription}"),
-        NextStep(
-            "or skip the transaction, then correct the rows that it would have changed",
-            f"tranrepl skip {file} -s {subscription} --xact-seqno {seqno}",
-        ),
+        mend,
+        NextStep("or skip the transaction, then correct the rows that it would have changed", skip),
         NextStep("", f"tranrepl validate {file} -s {subscription}{article} --repair"),
     )
 

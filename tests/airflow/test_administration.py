@@ -125,6 +125,13 @@ def test_a_transaction_is_skipped_and_delivered_again_by_hand(site: Site, dags: 
     first, second, third = [it.xact_seqno for it in stored_commands(site)]
     assert deliver_stored(site).error is not None
 
+    assert site.deliver().error is not None
+    seen = dag.test(run_conf={"action": "acknowledge"})
+    assert _states(seen) == {"acknowledge": "success"}
+    assert "acknowledge: acknowledged: error 2627 (23505) of reporting, " in str(_note(seen))
+    rows = "SELECT acknowledged_by, acknowledged_at IS NOT NULL FROM msrepl_errors WHERE NOT skipped"
+    assert distribution_rows(site, rows) == [("dag_test", True)]
+
     wrong = dag.test(run_conf={"action": "skip", "subscription": "reporting", "xact_seqno": third})
     assert _states(wrong) == {"skip": "failed"}
     assert _note(wrong) == f"skip: `subscription reporting: the next transaction to be delivered is 0x{second}`"

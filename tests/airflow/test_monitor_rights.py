@@ -268,6 +268,7 @@ def test_each_action_is_a_run_with_its_parameters_and_its_user(site: Site, asked
         Action.SKIP: ({**by_hand, "typed": second[2:]}, "administration_purchasing", {"action": "skip", **by_hand}),
         Action.RETRY: (by_hand, "administration_purchasing", {"action": "retry", **by_hand}),
         Action.CLEANUP: ({}, "administration_purchasing", {"action": "cleanup"}),
+        Action.ACKNOWLEDGE: ({}, "administration_purchasing", {"action": "acknowledge"}),
         Action.CHECK: ({}, "setup_purchasing", {"check_only": True}),
         Action.SETUP: ({}, "setup_purchasing", {"check_only": False}),
     }

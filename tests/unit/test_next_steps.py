@@ -54,6 +54,8 @@ def test_the_block_says_all_there_is_and_ends_with_the_commands() -> None:
     ("error", "verbs"),
     [
         (DUPLICATE, ["browse", "run", "skip", "validate"]),
+        (DataError("raised", xact_seqno="00ab", not_repaired="ins_cmd calls own_ins"), ["browse", "run", "skip"]),
+        (DataError("does not fit", xact_seqno="00ab", schema_change=True), ["browse", "run"]),
         (DataError("rows differ", number="20574"), []),
         (ConfigurationError("no procedure", xact_seqno="00ab"), ["browse"]),
         (ConfigurationError("no table"), []),

@@ -30,6 +30,7 @@ class Action(StrEnum):
     SKIP = auto()
     RETRY = auto()
     CLEANUP = auto()
+    ACKNOWLEDGE = auto()
     CHECK = auto()
     SETUP = auto()
 
@@ -39,6 +40,7 @@ _BY_HAND: Mapping[Action, AdministrationAction] = {
     Action.SKIP: AdministrationAction.SKIP,
     Action.RETRY: AdministrationAction.RETRY,
     Action.CLEANUP: AdministrationAction.CLEANUP,
+    Action.ACKNOWLEDGE: AdministrationAction.ACKNOWLEDGE,
 }
 _PREFIXES: Mapping[Action, str] = {
     Action.RUN: "",

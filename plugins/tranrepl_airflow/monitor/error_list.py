@@ -70,5 +70,7 @@ class ErrorQuestion:
             command_id=error.command_id,
             article=error.article,
             key=error.key,
+            not_repaired=error.not_repaired,
+            schema_change=error.schema_change,
         )
         return list(step_lines(report, Place(usual_file(self.publication), error.subscription or "")))

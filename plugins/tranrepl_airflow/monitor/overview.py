@@ -49,13 +49,15 @@ class Run(BaseModel):
 
 
 class Error(BaseModel):
-    """An agent's newest error. `healed`: a run that came after it ended well."""
+    """An agent's newest error. `healed`: a run that came after it ended well, or a person has acknowledged it."""
 
     time: datetime
     text: str
     xact_seqno: str | None
     """The transaction that could not be applied; None where it was none of a transaction, as a failed validation."""
     healed: bool
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
 
 
 class Subscription(BaseModel):
@@ -206,7 +208,7 @@ class OverviewQuestion:
                 last_run=_run(known.last_run, shown=shown),
                 last_error=_error(known.last_error, shown=shown),
                 retained=None if kept is None else _retained(kept, warnings),
-                failed=known.last_run is not None and known.last_run.status in _WITH_ERROR,
+                failed=known.last_run is not None and known.last_run.standing in _WITH_ERROR,
             ),
             subscriptions=sorted(
                 (_subscription(publication.thresholds, it, shown=shown) for it in known.subscriptions),
@@ -260,7 +262,7 @@ def _retained(kept: PublisherAnswer, warnings: Sequence[StandingWarning]) -> Ret
 def _subscription(thresholds: Thresholds, known: SubscriptionOverview, *, shown: bool) -> Subscription:
     since, undelivered = known.backlog.since, known.backlog.commands
     latency = None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
-    state = subscription_state(thresholds, known.status, known.last_run.status if known.last_run else None, latency)
+    state = subscription_state(thresholds, known.status, known.last_run.standing if known.last_run else None, latency)
     return Subscription(
         subscription=known.subscription,
         state=state,
@@ -292,4 +294,6 @@ def _error(error: AgentError | None, *, shown: bool) -> Error | None:
         text=error.text if shown else WITHHELD,
         xact_seqno=seqno_text(error.xact_seqno),
         healed=error.healed,
+        acknowledged_at=error.acknowledged_at,
+        acknowledged_by=error.acknowledged_by,
     )

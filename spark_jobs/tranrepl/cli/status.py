@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from getpass import getuser
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from tranrepl.admin.acknowledgement import acknowledge_errors
 from tranrepl.admin.status import PublicationStatus
 from tranrepl.cli.app import app
-from tranrepl.cli.arguments import JsonOption
+from tranrepl.cli.arguments import JsonOption, load
 from tranrepl.cli.asked_status import Answer, Files, ask_status, settings_files
 from tranrepl.cli.output import err, failing_clearly, out, print_error, print_json, remember_file
 from tranrepl.cli.status_display import show_status
@@ -17,7 +20,13 @@ SOMETHING_IS_WRONG = 2
 
 
 @app.command(epilog="Example: [bold]tranrepl status dags/publications[/]")
-def status(files: Files, as_json: JsonOption = False) -> None:
+def status(
+    files: Files,
+    as_json: JsonOption = False,
+    acknowledge: Annotated[
+        bool, typer.Option("--acknowledge", help="Acknowledge the errors that stand: they count no more.")
+    ] = False,
+) -> None:
     """Show the state of the log reader and of every subscription.
 
     Shows also what is known while a server gives no answer.
@@ -30,6 +39,9 @@ def status(files: Files, as_json: JsonOption = False) -> None:
     """
     with failing_clearly():
         paths = settings_files(files)
+        for path in paths if acknowledge else ():
+            for done in acknowledge_errors(load(path), getuser()):
+                err.print(done, highlight=False, markup=False)
     answers = ask_status(paths)
     single_file = len(files) == 1 and files[0] in answers
     if as_json:

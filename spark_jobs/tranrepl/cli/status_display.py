@@ -201,7 +201,10 @@ def _failure(last: LastRun | None, error: LastError | None) -> Iterator[str]:
     """Yield what failed last, with its text unless it is healed."""
     if error is not None:
         what = " ".join(filter(None, ["last error", _place(error), "at", _time(error.time)]))
-        yield f"{what}: healed" if error.healed else f"[red]{what}[/]: {escape(error.message)}"
+        over = "healed"
+        if error.acknowledged_at is not None:
+            over = f"acknowledged by {escape(error.acknowledged_by or '')} at {_time(error.acknowledged_at)}"
+        yield f"{what}: {over}" if error.healed else f"[red]{what}[/]: {escape(error.message)}"
     if last is not None and last.failed and (error is None or last.comments not in error.message):
         yield f"[red]last run failed[/]: {escape(last.comments)}"
 

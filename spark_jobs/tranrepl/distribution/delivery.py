@@ -294,7 +294,7 @@ def describe_command(report: ErrorReport, commands: pa.Table, delivery: Delivery
         pc.equal(commands["xact_seqno"], pa.scalar(bytes.fromhex(report.xact_seqno), pa.binary())),
         pc.equal(commands["command_id"], report.command_id),
     )
-    names = dialect_of(delivery.connection).capabilities.procedure_names
+    capabilities = dialect_of(delivery.connection).capabilities
     for row in commands.filter(named).to_pylist():
         operation = Operation(row["operation"])
         if operation is Operation.SCRIPT:
@@ -305,6 +305,8 @@ def describe_command(report: ErrorReport, commands: pa.Table, delivery: Delivery
             return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})
         article = delivery.articles[row["article_id"]]
         key = command_key(article, operation, row)
-        text = command_text(article, operation, row, names)[:_LONGEST_COMMAND]
-        return report.model_copy(update={"key": key, "command": text})
+        text = command_text(article, operation, row, capabilities.procedure_names)[:_LONGEST_COMMAND]
+        uncompared = None if capabilities.comparison else f"tables of {capabilities.title} are not compared"
+        not_repaired = article.not_repaired or uncompared
+        return report.model_copy(update={"key": key, "command": text, "not_repaired": not_repaired})
     return report

@@ -335,6 +335,16 @@ msrepl_errors = sa.Table(
     sa.Column("command", sa.Text, comment="As sp_browsereplcmds shows it"),
     sa.Column("skipped", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("row_key", sa.Text, comment="The row's key, as id = 5"),
+    sa.Column("acknowledged_at", _Time, comment="When a person acknowledged it"),
+    sa.Column("acknowledged_by", sa.Text, comment="Who did"),
+    sa.Column("not_repaired", sa.Text, comment="Why a validation does not correct the article's rows"),
+    sa.Column(
+        "schema_change",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.false(),
+        comment="Whether the delivery stopped before a schema change",
+    ),
     sa.Index(None, "publication_id", "id"),
 )
 

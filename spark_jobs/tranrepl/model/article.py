@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tranrepl.model.commands import Operation, Propagation
+from tranrepl.model.commands import Method, Operation, Propagation
 from tranrepl.model.names import Table
 from tranrepl.model.position import FIRST_POSITION, StoredPosition
 from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
@@ -103,6 +103,18 @@ class RegisteredArticle(BaseModel):
             Operation.UPDATE: self.upd_cmd,
             Operation.DELETE: self.del_cmd,
         }[operation]
+
+    @property
+    def not_repaired(self) -> str | None:
+        """Say why the article's rows are not to be corrected, where they are not meant to be the Publisher's; None
+        where they are."""
+        for name in ("ins_cmd", "upd_cmd", "del_cmd"):
+            propagation: Propagation = getattr(self, name)
+            if propagation.procedure is not None:
+                return f"{name} calls the custom procedure {propagation.procedure}"
+            if propagation.method is Method.NONE:
+                return f"{name} is NONE"
+        return None
 
     def same_definition(self, other: RegisteredArticle) -> bool:
         """Return whether commands of the one definition can be read as commands of the other."""

@@ -60,7 +60,8 @@ def lost_columns_remedy(missing: Sequence[str], others: Sequence[str], texts: Co
 
 
 def values_again(subscription: str, article: str, *, comparison: bool) -> str:
-    """Return the command that gives rows of a Subscriber the Publisher's values; `comparison`: they can be compared."""
+    """Return the command that gives rows of a Subscriber the Publisher's values; `comparison`: they can be compared
+    and corrected."""
     if comparison:
         return f"`tranrepl validate FILE -s {subscription} --article {article} --repair`"
     return f"`tranrepl reinitialize FILE -s {subscription} --article {article}`"

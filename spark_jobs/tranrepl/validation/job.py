@@ -25,7 +25,7 @@ from tranrepl.subscriber.registry import dialect_of
 from tranrepl.topology import Topology
 from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.comparison_targets import open_comparison_targets
-from tranrepl.validation.repair import command_table, corrections, not_repairable, refuse_too_many
+from tranrepl.validation.repair import command_table, corrections, refuse_too_many
 from tranrepl.validation.script import write_script
 from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
 
@@ -202,11 +202,18 @@ def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) ->
         return None
     first = next((row for it in unequal for row in it.rows), None)
     key = None if first is None else ", ".join(f"{name} = {value}" for name, value in first.key.items())
+    repaired = f"`tranrepl validate FILE -s {request.subscription} --repair`, after a look at what it names"
+    reasons = dict.fromkeys(f"{it.article}: {it.not_repaired}" for it in unequal if it.not_repaired is not None)
+    by_hand = (
+        f"correct by hand, or leave as they are, the rows of articles that are not repaired ({'; '.join(reasons)}); "
+        "`tranrepl status FILE --acknowledge` lets the error count no more"
+    )
+    ways = [repaired] if any(it.not_repaired is None for it in unequal) else []
     return ErrorReport(
         kind=ErrorKind.DATA,
         message=f"Subscriber {request.subscription}: data validation failed: "
         + "; ".join(it.summary() for it in unequal),
-        remedy=f"`tranrepl validate FILE -s {request.subscription} --repair`, after a look at what it names",
+        remedy="; ".join([*ways, *([by_hand] if reasons else [])]),
         number=VALIDATION_FAILED,
         article=unequal[0].article,
         key=key,

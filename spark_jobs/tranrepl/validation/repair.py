@@ -16,7 +16,7 @@ import pyarrow as pa
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Difference
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import ROW_LAYOUT, Method, Operation
+from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.model.row_images import lines
 from tranrepl.publisher.snapshot import SnapshotSession
 from tranrepl.subscriber.comparison import Correction, Values
@@ -33,16 +33,7 @@ def not_repairable(article: RegisteredArticle, others: Iterable[Claim], *, schem
     shared = next((it for it in others if it.is_on(article.destination, schemas=schemas)), None)
     if shared is not None:
         return f"publication {shared.publication} delivers rows of {shared.article} to the same table"
-    for operation, name in _COMMANDS.items():
-        propagation = article.propagation(operation)
-        if propagation.procedure is not None:
-            return f"{name} calls the custom procedure {propagation.procedure}"
-        if propagation.method is Method.NONE:
-            return f"{name} is NONE"
-    return None
-
-
-_COMMANDS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
+    return article.not_repaired
 
 
 def refuse_too_many(report: ArticleValidation) -> None:
@@ -50,7 +41,7 @@ def refuse_too_many(report: ArticleValidation) -> None:
     if report.differences > MOST_ROWS:
         raise ConfigurationError(
             f"{report.summary()}: a repair corrects at most {MOST_ROWS} rows of an article",
-            remedy="reinitialize the article",
+            remedy="`tranrepl reinitialize FILE -s NAME --article ARTICLE` copies its rows again",
             article=report.article,
         )
 

@@ -11,11 +11,13 @@ from conftest import DatabasesFactory
 from support.observed import ITEM, distribution_rows, insert_transactions, stored_commands
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.acknowledgement import acknowledge_errors
 from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import status
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.monitoring.publication import find_publication
 from tranrepl.distributor.monitoring.recorded_errors import newest_errors, standing_errors
+from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
@@ -99,5 +101,50 @@ def test_a_snapshots_error_is_healed_where_none_is_waited_for_any_more(site: Sit
             site.take_snapshot()
         opened.database.snapshots.forget(opened.subscription)
     site.run()
+    assert status(site.topology).wrong == []
+    assert _healed_as_monitored(site) == (True, True, True)
+
+
+def test_an_acknowledged_error_counts_no_more_until_it_comes_again(site: Site) -> None:
+    insert_transactions(site, 1)
+    site.run()
+    site.at_subscriber("DELETE FROM item")
+    site.at_publisher("UPDATE item SET note = 'a'")
+    site.read_log().raise_error()
+    assert site.deliver().error is not None
+    assert status(site.topology).wrong == [
+        "subscription reporting: its last run failed",
+        "subscription reporting: its last error is not healed",
+        "subscription reporting: state Error",
+    ]
+    (done,) = acknowledge_errors(site.topology, "ada")
+    assert done.startswith("acknowledged: error 20598 of reporting, ")
+    assert acknowledge_errors(site.topology, "bob") == []
+    found = status(site.topology)
+    assert (found.wrong, found.subscriptions[0].state) == ([], "Not running")
+    error = found.subscriptions[0].last_error
+    assert error is not None
+    assert (error.healed, error.acknowledged_by, error.next_steps) == (True, "ada", ())
+    assert _healed_as_monitored(site) == (True, True, True)
+    with site.topology.distributor() as database:
+        (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
+    run = overview.subscriptions[0].last_run
+    assert run is not None
+    assert (run.status, run.standing) == (RunStatus.FAIL, RunStatus.SUCCEED)
+    assert site.deliver().error is not None
+    assert len(status(site.topology).wrong) == 3
+    assert _healed_as_monitored(site) == (False, False, False)
+
+
+def test_a_failed_validation_and_a_log_readers_error_are_acknowledged_together(site: Site) -> None:
+    article = ArticleValidation(article="public.item", destination="item", publisher_rows=1, subscriber_rows=0)
+    failed = ErrorReport(kind=ErrorKind.DATA, message="rows differ", number=VALIDATION_FAILED, article="public.item")
+    told = JobResult(validation=SubscriptionValidation(xact_seqno="00ab", articles=(article,)), error=failed)
+    with open_distribution(site.topology, "reporting") as opened:
+        opened.database.history.record_validation(opened.record, opened.subscription, told)
+    site.at_publisher("ALTER TABLE item DROP COLUMN note", "INSERT INTO item VALUES (1, 1)")
+    assert site.read_log().error is not None
+    assert len(status(site.topology).wrong) == 3
+    assert len(acknowledge_errors(site.topology, "ada")) == 2
     assert status(site.topology).wrong == []
     assert _healed_as_monitored(site) == (True, True, True)

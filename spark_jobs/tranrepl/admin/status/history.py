@@ -15,10 +15,19 @@ def run_of(row: Mapping[str, object] | None) -> LastRun | None:
     if row is None:
         return None
     name = RunStatus(int(str(row["runstatus"]))).name.lower()
-    return LastRun.model_validate({"status": name, "time": row["time"], "comments": row["comments"]})
+    chosen = {it: row[it] for it in ("time", "comments", "acknowledged")}
+    return LastRun.model_validate({"status": name, **chosen})
 
 
 def error_of(row: ErrorRow, *, healed: bool, place: Place | None = None) -> LastError:
     """Return a row of `msrepl_errors`; for a place whose next steps are asked for, with them."""
+    healed = healed or row.acknowledged_at is not None
     steps = () if healed or place is None else tuple(step_lines(row.report, place))
-    return LastError(**row.report.model_dump(), time=row.time, healed=healed, next_steps=steps)
+    return LastError(
+        **row.report.model_dump(),
+        time=row.time,
+        healed=healed,
+        acknowledged_at=row.acknowledged_at,
+        acknowledged_by=row.acknowledged_by,
+        next_steps=steps,
+    )

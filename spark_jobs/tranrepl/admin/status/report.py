@@ -17,10 +17,12 @@ class LastRun(BaseModel):
     status: str
     time: datetime
     comments: str
+    acknowledged: bool = False
+    """A person has acknowledged its error."""
 
     @property
     def failed(self) -> bool:
-        return self.status in ("fail", "retry")
+        return self.status in ("fail", "retry") and not self.acknowledged
 
 
 class LastError(ErrorReport):
@@ -28,7 +30,9 @@ class LastError(ErrorReport):
 
     time: datetime
     healed: bool = False
-    """Whether a later run ended well, or the Subscriber is past the transaction."""
+    """Whether a later run ended well, the Subscriber is past the transaction, or a person has acknowledged it."""
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
     next_steps: tuple[str, ...] = ()
     """What can be done about it, as lines of a shell; empty where it is healed, or its text says all."""
 

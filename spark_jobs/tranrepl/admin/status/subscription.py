@@ -146,7 +146,9 @@ def unanswered_subscription(name: str, watermark: bytes | None, error: Replicati
 
 
 def _status_of(run: LastRun | None) -> RunStatus | None:
-    return None if run is None else RunStatus[run.status.upper()]
+    if run is None:
+        return None
+    return RunStatus.SUCCEED if run.acknowledged else RunStatus[run.status.upper()]
 
 
 def _age(time: datetime) -> float:

@@ -25,6 +25,8 @@ class ErrorRow:
     """Its `message` holds message and remedy, a line each; its `number` the database's own number too."""
     time: datetime
     of_snapshot: bool = False
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,15 @@ class Errors:
             row = connection.execute(query.order_by(msrepl_errors.c.id.desc()).limit(1)).one_or_none()
         return None if row is None else replace(_error_row(row), of_snapshot=row.of_snapshot)
 
+    def acknowledge(self, ids: Sequence[int], who: str) -> None:
+        """Let these errors count no more: a person has seen them."""
+        chosen = sa.and_(msrepl_errors.c.id.in_(ids), msrepl_errors.c.acknowledged_at.is_(None))
+        with self._database.transaction() as connection:
+            values = writable(connection, {"acknowledged_by": who})
+            connection.execute(
+                msrepl_errors.update().where(chosen).values(**values, acknowledged_at=sa.func.clock_timestamp())
+            )
+
     def skipped_since(self, record: PublicationRecord, subscription: SubscriptionRecord, age: timedelta) -> SkippedRows:
         """Return the commands that were skipped within `age`. One that was recorded twice, because its job was killed
         and run again, counts once."""
@@ -95,8 +106,15 @@ def _error_row(row: sa.Row[tuple[object, ...]]) -> ErrorRow:
         command_id=fields["command_id"],
         article=fields["article"],
         key=fields["row_key"],
+        not_repaired=fields["not_repaired"],
+        schema_change=fields["schema_change"],
     )
-    return ErrorRow(report, fields["time"])
+    return ErrorRow(
+        report,
+        fields["time"],
+        acknowledged_at=fields["acknowledged_at"],
+        acknowledged_by=fields["acknowledged_by"],
+    )
 
 
 def _error_values(record: PublicationRecord, error: ErrorReport, subscription: str | None) -> dict[str, object]:
@@ -112,4 +130,6 @@ def _error_values(record: PublicationRecord, error: ErrorReport, subscription: s
         "command_id": error.command_id,
         "command": error.command,
         "row_key": error.shown_key,
+        "not_repaired": error.not_repaired,
+        "schema_change": error.schema_change,
     }

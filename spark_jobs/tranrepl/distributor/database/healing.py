@@ -42,10 +42,19 @@ class Aftermath:
 
 
 def is_healed(
-    time: datetime, number: str | None, xact_seqno: bytes | None, since: Aftermath, *, of_snapshot: bool
+    time: datetime,
+    number: str | None,
+    xact_seqno: bytes | None,
+    since: Aftermath,
+    *,
+    of_snapshot: bool,
+    acknowledged: bool,
 ) -> bool:
     """Return whether an error is over: of a transaction, once that is delivered or skipped; of a validation, once one
-    of all articles has passed; of a snapshot, once one was taken; any other, once a run has ended well."""
+    of all articles has passed; of a snapshot, once one was taken; any other, once a run has ended well; and each, once
+    a person has acknowledged it."""
+    if acknowledged:
+        return True
     if of_snapshot:
         return since.copied is not None and since.copied > time
     if (number or "").startswith(VALIDATION_FAILED):
@@ -72,6 +81,12 @@ def compared_all(history: sa.Table) -> sa.ColumnElement[bool]:
     before, after = COMPARED_ARTICLES.split("{}")
     whole = history.c.comments.contains(sa.literal(before) + count + sa.literal(after))
     return sa.and_(ended_well(history), history.c.comments.startswith(PASSED), whole)
+
+
+def ended_acknowledged(history: sa.Table) -> sa.ColumnElement[bool]:
+    """Return whether a run's error was acknowledged."""
+    errors = msrepl_errors.alias()
+    return sa.exists().where(errors.c.id == history.c.error_id, errors.c.acknowledged_at.is_not(None))
 
 
 def is_snapshot(history: sa.Table) -> sa.ColumnElement[bool]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tranrepl.distributor.database.articles import Articles
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.errors import ErrorRow, Errors
-from tranrepl.distributor.database.healing import heals_snapshot
+from tranrepl.distributor.database.healing import ended_acknowledged, heals_snapshot
 from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
@@ -134,7 +134,8 @@ class History:
     ) -> dict[str, object] | None:
         """Return the newest history row of the log reader, or of one subscription's distribution."""
         table = mslogreader_history if subscription is None else msdistribution_history
-        query = sa.select(table).where(table.c.publication_id == record.publication_id)
+        query = sa.select(table, ended_acknowledged(table).label("acknowledged"))
+        query = query.where(table.c.publication_id == record.publication_id)
         if subscription is not None:
             query = query.where(table.c.subscription_id == subscription.subscription_id)
         with self._database.transaction() as connection:

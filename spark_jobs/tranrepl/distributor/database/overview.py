@@ -18,6 +18,7 @@ from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.healing import (
     Aftermath,
     compared_all,
+    ended_acknowledged,
     ended_well,
     heals_snapshot,
     is_healed,
@@ -45,6 +46,13 @@ class AgentRun:
     status: RunStatus
     time: datetime
     comments: str
+    acknowledged: bool
+    """A person has acknowledged its error."""
+
+    @property
+    def standing(self) -> RunStatus:
+        """How it ended for whoever looks at what is wrong: well, once its error is acknowledged."""
+        return RunStatus.SUCCEED if self.acknowledged else self.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,8 @@ class AgentError:
     xact_seqno: bytes | None
     """The transaction that could not be applied; None where it was none of a transaction, as a failed validation."""
     healed: bool
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +240,7 @@ class _Reading:
 
 
 def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newest") -> LateralFromClause:
-    rows = sa.select(history).where(chosen)
+    rows = sa.select(history, ended_acknowledged(history).label("acknowledged")).where(chosen)
     return rows.order_by(history.c.id.desc()).limit(1).lateral(name)
 
 
@@ -238,6 +248,7 @@ def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElemen
     errors = msrepl_errors.c
     mine = sa.and_(errors.publication_id == publication_id, chosen, ~errors.skipped)
     rows = sa.select(errors.time, errors.error_code, errors.error_text, errors.xact_seqno)
+    rows = rows.add_columns(errors.acknowledged_at, errors.acknowledged_by)
     rows = rows.add_columns(stopped_snapshot().label("of_snapshot")).where(mine)
     return rows.order_by(errors.id.desc()).limit(1).lateral("error")
 
@@ -267,22 +278,32 @@ def _joined(table: sa.FromClause, *each: LateralFromClause) -> sa.FromClause:
 
 
 def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
-    return [newest.c.runstatus, newest.c.time, newest.c.comments]
+    return [newest.c.runstatus, newest.c.time, newest.c.comments, newest.c.acknowledged]
 
 
 def _columns_of_error(error: LateralFromClause, good: LateralFromClause) -> list[sa.ColumnElement[Any]]:
     own = [error.c.time.label("error_time"), error.c.xact_seqno.label("error_seqno")]
     said = [error.c.error_code, error.c.error_text, error.c.of_snapshot]
+    said += [error.c.acknowledged_at, error.c.acknowledged_by]
     return [*own, *said, good.c.time.label("good_time")]
 
 
 def _run(row: sa.Row[Any]) -> AgentRun | None:
-    return None if row.runstatus is None else AgentRun(RunStatus(row.runstatus), row.time, row.comments)
+    if row.runstatus is None:
+        return None
+    return AgentRun(RunStatus(row.runstatus), row.time, row.comments, row.acknowledged)
 
 
 def _error(row: sa.Row[Any], since: Aftermath) -> AgentError | None:
     if row.error_time is None:
         return None
     seqno = None if row.error_seqno is None else bytes(row.error_seqno)
-    healed = is_healed(row.error_time, row.error_code, seqno, since, of_snapshot=row.of_snapshot)
-    return AgentError(row.error_time, row.error_text, seqno, healed)
+    healed = is_healed(
+        row.error_time,
+        row.error_code,
+        seqno,
+        since,
+        of_snapshot=row.of_snapshot,
+        acknowledged=row.acknowledged_at is not None,
+    )
+    return AgentError(row.error_time, row.error_text, seqno, healed, row.acknowledged_at, row.acknowledged_by)

@@ -54,6 +54,11 @@ class RecordedError:
     """Whether the command was left out, as `skip_errors` says."""
     healed: bool
     """Whether it is over (`tranrepl.distributor.database.healing`)."""
+    not_repaired: str | None
+    """Why a validation does not correct the article's rows."""
+    schema_change: bool
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
 
 
 def newest_errors(
@@ -178,5 +183,16 @@ def _error(row: sa.Row[Any], since: Aftermath) -> RecordedError:
         command_id=row.command_id,
         command=row.command,
         skipped=row.skipped,
-        healed=is_healed(row.time, row.error_code, seqno, since, of_snapshot=row.of_snapshot),
+        healed=is_healed(
+            row.time,
+            row.error_code,
+            seqno,
+            since,
+            of_snapshot=row.of_snapshot,
+            acknowledged=row.acknowledged_at is not None,
+        ),
+        not_repaired=row.not_repaired,
+        schema_change=row.schema_change,
+        acknowledged_at=row.acknowledged_at,
+        acknowledged_by=row.acknowledged_by,
     )

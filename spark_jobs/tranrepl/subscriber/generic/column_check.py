@@ -39,8 +39,8 @@ def column_problems(
     sets_values = any(map(_sets_values, (article.ins_cmd, article.upd_cmd)))
     if column.name not in found.columns:
         texts = PlannedColumnTexts(database, article.destination_table, {column.name: created_type(database, column)})
-        name, comparison = shlex.quote(str(article.source)), database.capabilities.comparison
-        again = values_again(key.subscription, name, comparison=comparison)
+        comparison = database.capabilities.comparison and (known is None or known.not_repaired is None)
+        again = values_again(key.subscription, shlex.quote(str(article.source)), comparison=comparison)
         yield ConfigurationError(
             f"{at}: table {article.destination_table} has no column {column.name!r}",
             remedy=missing_column_remedy(known, column, list(found.columns), texts, again),

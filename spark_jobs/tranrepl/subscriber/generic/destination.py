@@ -109,7 +109,8 @@ def _lost_columns_remedy(
     lost = [it for it in article.columns if it.name in missing]
     made = {it.name: column_type_of(database, it.type_name, indexed=it.unique) for it in lost}
     texts = PlannedColumnTexts(database, article.destination, made)
-    again = values_again("NAME", "ARTICLE", comparison=database.capabilities.comparison)
+    comparison = database.capabilities.comparison and article.not_repaired is None
+    again = values_again("NAME", "ARTICLE", comparison=comparison)
     return lost_columns_remedy(missing, [it for it in found.columns if it not in _names(article)], texts, again)
 
 

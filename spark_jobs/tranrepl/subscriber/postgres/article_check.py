@@ -86,7 +86,8 @@ def _column_problems(
     found, where = table.column(column.name), f"Subscriber {key.subscription}"
     if found is None:
         texts = PostgresColumnTexts(table.name, {column.name: column.type_name})
-        again = values_again(key.subscription, shlex.quote(str(article.source)), comparison=True)
+        repaired = known is None or known.not_repaired is None
+        again = values_again(key.subscription, shlex.quote(str(article.source)), comparison=repaired)
         yield ConfigurationError(
             f"article {article.source}: {where}: table {table.name} has no column {column.name!r}",
             remedy=missing_column_remedy(known, column, [it.name for it in table.columns], texts, again),

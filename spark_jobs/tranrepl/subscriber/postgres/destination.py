@@ -78,7 +78,7 @@ def _target(where: str, article: RegisteredArticle, table: TableDescription | No
                 missing,
                 [it.name for it in table.columns if it.name not in {column.name for column in article.columns}],
                 PostgresColumnTexts(article.destination, {it.name: it.type_name for it in article.columns}),
-                values_again("NAME", "ARTICLE", comparison=True),
+                values_again("NAME", "ARTICLE", comparison=article.not_repaired is None),
             ),
             article=str(article.source),
         )
