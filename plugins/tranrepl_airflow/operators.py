@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -28,7 +27,7 @@ from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
 from tranrepl.spark.output import is_chatter, submission_variables
-from tranrepl.spark.submission import entry_point, write_private
+from tranrepl.spark.submission import entry_point, private_folder, write_private
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
 from tranrepl_airflow.early_warning_alerts import alert_early, looking_for_early_warnings
@@ -151,8 +150,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
                 self.log.warning("%s", one_event(notice))
             return idle
         self._look_at_pyspark()
-        with TemporaryDirectory(prefix="tranrepl-") as folder:
-            request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+        with private_folder() as folder:
+            request_path, result_path = folder / "request.json", folder / "result.json"
             write_private(request_path, request.model_dump_json())
             arguments = ["--request", str(request_path), "--result", str(result_path)]
             with self._prepared(str(entry_point(request.job)), arguments, connections, spark):

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
 
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.dag_builder import build_cleanup_dag, publication_dag
+from tranrepl_airflow.dags import build_dags
 from tranrepl_airflow.outcome import ReplicationStopped
 
 if TYPE_CHECKING:
@@ -229,6 +231,49 @@ def test_parsing_is_cheap_and_builds_only_what_is_wanted(
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.split()[-len(expected) :] == expected
     assert ("purchasing" in finished.stdout) == ("purchasing" in expected)
+
+
+_PARSE_ALL = """
+import resource, sys
+from tranrepl_airflow.dags import build_dags
+def seconds():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+began = seconds()
+print(len(build_dags(sys.argv[1])), seconds() - began)
+"""
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(("count", "most_seconds"), [(30, 6.0), (300, 25.0)])
+def test_one_dag_file_has_many_publications(
+    write_publication: PublicationWriter, publications: Path, count: int, most_seconds: float
+) -> None:
+    subscriptions = [{"name": f"to_{number}", "connection": f"subscriber_{number}"} for number in range(3)]
+    articles = [
+        {"source": f"sales.table_{number}", "columns": ["id", "name", "amount"], "filter": f"amount > {number}"}
+        for number in range(20)
+    ]
+    for number in range(count):
+        write_publication(publication=f"p{number}", articles=articles, subscriptions=subscriptions)
+    (publications / "purchasing.yaml").unlink(missing_ok=True)
+    command = [sys.executable, "-c", _PARSE_ALL, str(publications)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    dags, used = finished.stdout.split()[-2:]
+    assert int(dags) == 5 * count + 1
+    # Of the processor's time: the bound of Airflow, dagbag_import_timeout, is 30 seconds.
+    assert float(used) < most_seconds
+
+
+def test_a_file_is_read_once_for_all_of_its_dags(publications: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    compose = yaml.compose
+    monkeypatch.setattr(yaml, "compose", lambda text, *rest: read.append(text) or compose(text, *rest))
+    text = (publications / "purchasing.yaml").read_text(encoding="utf-8")
+    (publications / "purchasing.yaml").write_text(f"# read once\n{text}", encoding="utf-8")
+    assert len(build_dags(publications)) == 6
+    assert len(read) == 1
 
 
 def test_one_dag_cleans_up_after_every_publication(publications: Path, write_publication: PublicationWriter) -> None:

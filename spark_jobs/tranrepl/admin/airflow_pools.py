@@ -10,13 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Publication
+from tranrepl.spark.submission import private_folder
 
 PREFIX = "replication_"
 DESCRIPTION = "One delivery at a time to this subscription"
@@ -92,8 +92,8 @@ def _known(command: str) -> set[str]:
 
 def _create(command: str, missing: Sequence[str]) -> None:
     pools = {name: {"slots": 1, "description": DESCRIPTION, "include_deferred": False} for name in missing}
-    with tempfile.TemporaryDirectory(prefix="tranrepl-") as folder:
-        file = Path(folder, "pools.json")
+    with private_folder() as folder:
+        file = folder / "pools.json"
         file.write_text(json.dumps(pools), encoding="utf-8")
         _run([command, "pools", "import", str(file)])
 

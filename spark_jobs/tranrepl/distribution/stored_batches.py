@@ -32,7 +32,7 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.model.commands import Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
-from tranrepl.spark.submission import LOST_WORKER
+from tranrepl.spark.submission import is_lost_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +193,7 @@ _UNREADABLE = (
 
 def of_lost_worker(text: str) -> TransientError | None:
     """Return the error of a job whose Python worker was killed, by what Spark says of it; None where it was not."""
-    if LOST_WORKER not in text:
+    if not is_lost_worker(text):
         return None
     return TransientError(
         "the Python worker that delivered was killed; its open transaction is rolled back",

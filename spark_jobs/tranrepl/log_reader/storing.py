@@ -19,7 +19,7 @@ from tranrepl.model.commands import ROW_LAYOUT_DDL
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.spark.pyarrow_setup import prepare_worker
-from tranrepl.spark.submission import LOST_WORKER
+from tranrepl.spark.submission import is_lost_worker
 
 Report = Callable[[int, LogRead, str | None], None]
 """Take a range's number, the account of its read, and the file of its commands."""
@@ -107,7 +107,7 @@ _STORE_FAILURES = (
 def store_error(path: str, error: Exception) -> ReplicationError:
     """Return what ended a Spark action that writes to this path of the store."""
     text = str(error)
-    if LOST_WORKER in text:
+    if is_lost_worker(text):
         return TransientError(
             "the Python worker that read the log was killed; what it wrote is not registered",
             remedy="run again; where it happens again, give the executors more memory",

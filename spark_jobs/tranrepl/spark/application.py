@@ -10,7 +10,6 @@ import itertools
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark.submission import STAYING_LOCAL_MASTER_SETTINGS, STOP, entry_point, write_private
+from tranrepl.spark.submission import STAYING_LOCAL_MASTER_SETTINGS, STOP, entry_point, private_folder, write_private
 from tranrepl.spark.submit import Request, command, ended_without_result, job_environment, require_spark
 
 _LOOKED_EVERY_SECONDS = {60.0: 1.0, 10.0: 0.25, 0.0: 0.02}
@@ -97,7 +96,7 @@ class _Driver:
 
     def __init__(self, name: str, master: str, settings: Mapping[str, str], *, own_group: bool) -> None:
         with ExitStack() as opened:
-            self._folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tranrepl-")))
+            self._folder = opened.enter_context(private_folder())
             pipe = self._folder / "jobs"
             os.mkfifo(pipe, mode=0o600)
             write_private(self._output, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tranrepl.spark.entry_point import spark_session
+from tranrepl.spark.submission import private_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +39,6 @@ def train(spark: SparkSession, folder: Path) -> None:
 
 if __name__ == "__main__":
     session = spark_session("tranrepl class archive")
-    with tempfile.TemporaryDirectory(prefix="tranrepl-") as path:
-        train(session, Path(path))
+    with private_folder() as path:
+        train(session, path)
     session.stop()

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+import shutil
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -33,8 +41,54 @@ STAYING_LOCAL_MASTER_SETTINGS = {
 STOP = "stop"
 """The line that asks the jobs of an application to stop."""
 
-LOST_WORKER = "Python worker exited unexpectedly"
-"""Spark's words for a Python process of an executor that was killed."""
+_LOST_WORKER = re.compile(
+    r"Python worker exited unexpectedly|Python worker failed to connect back|Python daemon failed to launch worker|"
+    r"reading the port number from \S+ stdout|ExecutorLostFailure|"
+    # What breaks while Spark begins to talk to it, by the first of Spark's own frames.
+    r"java\.(?:io\.EOFException|net\.SocketException|io\.IOException: Broken pipe)[^\n]*"
+    r"(?:\n\s+at (?!org\.apache\.spark\.)[^\n]*)*\n\s+at org\.apache\.spark\.api\.python\."
+)
+_SAID_WHY = "Error from python worker:"
+"""Before what a Python process wrote that ended by itself."""
+
+
+def is_lost_worker(text: str) -> bool:
+    """Return whether Spark says that a Python process of an executor, or the executor, was killed, also as it began."""
+    return _LOST_WORKER.search(text) is not None and _SAID_WHY not in text
+
+
+_FOLDER = "tranrepl-private-"
+_MAKING_SECONDS = 60.0
+"""Between a folder's making and its lock; a killed process's may be there for longer."""
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Make a folder that only its owner can read, and remove it at the end. Those that killed processes have left go
+    first: each is locked while its process lives, wherever that runs."""
+    _remove_left_behind(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as name, _opened(Path(name)) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield Path(name)
+
+
+def _remove_left_behind(where: Path) -> None:
+    for folder in where.glob(f"{_FOLDER}*"):
+        # Another process may be at it too, or it is nothing of ours: a link, a file, somebody else's.
+        with suppress(OSError), _opened(folder) as descriptor:
+            found = os.fstat(descriptor)
+            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _MAKING_SECONDS:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def write_private(path: Path, text: str) -> None:

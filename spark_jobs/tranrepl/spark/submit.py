@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +22,13 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.spark.home import require_spark_submit
 from tranrepl.spark.java import require_java
 from tranrepl.spark.output import is_chatter, submission_variables
-from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, entry_point, spark_submit_binary, write_private
+from tranrepl.spark.submission import (
+    LOCAL_MASTER_SETTINGS,
+    entry_point,
+    private_folder,
+    spark_submit_binary,
+    write_private,
+)
 
 Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest | StoreCheckRequest
 
@@ -39,8 +44,8 @@ def submit(request: Request, master: str) -> JobResult:
     ended without a result otherwise.
     """
     require_spark()
-    with tempfile.TemporaryDirectory(prefix="tranrepl-") as folder:
-        request_path, result_path = Path(folder, "request.json"), Path(folder, "result.json")
+    with private_folder() as folder:
+        request_path, result_path = folder / "request.json", folder / "result.json"
         write_private(request_path, request.model_dump_json())
         name = f"tranrepl-{request.publication.publication}-{request.job}"
         process = subprocess.run(

@@ -4,6 +4,7 @@ that says so, nothing lost, nothing done twice."""
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -27,7 +28,7 @@ from support.observed import (
     make_transactions,
     watermark,
 )
-from support.process_table import command_of, kill, parent_of, process_ids
+from support.process_table import command_of, descendants, kill, parent_of, process_ids
 from support.proxy import Cut, Proxy, When
 from support.resident_delivery import delivering
 from support.site import Site
@@ -180,6 +181,40 @@ def test_a_python_worker_that_is_killed_is_a_transient_error(
     assert "Python worker" in error.message
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
+
+
+def test_a_python_worker_that_is_killed_as_it_begins_is_a_transient_error(
+    databases: DatabasesFactory, tmp_path: Path, spark: Any
+) -> None:
+    site = audited_site(databases(), tmp_path / "store", spark)
+    make_transactions(site, TRANSACTIONS_MADE)
+    site.read_log().raise_error()
+    with _no_python_workers_begin():
+        error = error_of(Site.deliver, site)
+    assert (error.kind, len(error.message.splitlines())) == (ErrorKind.TRANSIENT, 1), error
+    assert "Python worker" in error.message
+    site.deliver().raise_error()
+    assert_each_change_was_made_once(site)
+
+
+@contextmanager
+def _no_python_workers_begin() -> Iterator[None]:
+    """Kill the daemon of this process's Spark with its workers, and each that comes after it as soon as it is there."""
+    ended = threading.Event()
+
+    def kill_each() -> None:
+        while not ended.is_set():
+            for pid in descendants(os.getpid()):
+                if _is_pyspark(pid):
+                    kill(pid)
+
+    killing = threading.Thread(target=kill_each)
+    killing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        killing.join()
 
 
 @pytest.mark.slow
