@@ -7,6 +7,7 @@ Source of both forms: Airflow's "Managing Connections", storing connections in e
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,19 @@ _FIELDS_IN_EXTRA = {"host": "host", "user": "login", "password": "password", "db
 """libpq's keywords for what a connection has fields for. In the hook, the extra's win."""
 _WHOLE_EXTRA = "__extra__"
 """The key of a URI's query that holds all of an extra, in JSON."""
+
+
+class _RaisedAnyway(logging.Filter):
+    """Refuses what drivers log, some with a traceback, of a session that is over: why it is was raised before."""
+
+    _TEXTS = ("error ignored", "Exception during reset or similar", "Exception terminating ", "Exception closing ")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(self._TEXTS)
+
+
+for _driver in ("psycopg", "psycopg.transaction", "sqlalchemy.pool.impl.NullPool", "sqlalchemy.pool.impl.QueuePool"):
+    logging.getLogger(_driver).addFilter(_RaisedAnyway())
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class Codes(Enum):
 
     POSTGRES = ErrorCodes(
         kinds={
-            # 55P03 lock_timeout, 55006 slot in use, 25P03 idle in transaction, 25006 a standby until it takes over.
+            # 55P03 lock_timeout, 55006 slot in use, 25P03 idle in transaction, 25006 a standby before its promotion.
             **_kinds(ErrorKind.TRANSIENT, "08 40 53 57 58 55P03 55006 25P03 25006"),
             # P0: raised by PL/pgSQL. 20 holds our own 20598.
             **_kinds(ErrorKind.DATA, "20 21 22 23 27 44 P0"),

@@ -38,8 +38,8 @@ def is_chatter(line: str) -> bool:
 
 
 def silence_py4j() -> None:
-    """Keep py4j from logging each connection that it closes, in a process whose logging shows INFO."""
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    """Keep py4j from logging each connection that it closes, and, with a traceback, an error that it also raises."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def _has_own_configuration(environment: Mapping[str, str]) -> bool:

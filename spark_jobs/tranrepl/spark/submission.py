@@ -45,7 +45,7 @@ _LOST_WORKER = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect back|Python daemon failed to launch worker|"
     r"reading the port number from \S+ stdout|ExecutorLostFailure|"
     # What breaks while Spark begins to talk to it, by the first of Spark's own frames.
-    r"java\.(?:io\.EOFException|net\.SocketException|io\.IOException: Broken pipe)[^\n]*"
+    r"java\.(?:io|net)\.\w+Exception[^\n]*"
     r"(?:\n\s+at (?!org\.apache\.spark\.)[^\n]*)*\n\s+at org\.apache\.spark\.api\.python\."
 )
 _SAID_WHY = "Error from python worker:"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -14,7 +16,9 @@ from support.embedded_postgres import PostgresServer, ServerSettings
 from support.site import execute
 from tranrepl.connections import Connection, from_environment
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.postgres.session import connect
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.errors import TransientError
+from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.publisher.postgres.log_messages import log_messages
 from tranrepl.publisher.postgres.long_messages import find_long_message
 from tranrepl.publisher.postgres.replication_session import replication_problems
@@ -114,3 +118,47 @@ def _seen_by_psycopg(connection: Connection) -> None:
             "current_setting('application_name')"
         ).fetchone()
     assert seen == (_LOGIN, _DATABASE, "UTF8", "tranrepl test")
+
+
+@pytest.mark.parametrize("end", ["distribution database", "Subscriber"])
+def test_a_driver_says_nothing_of_a_session_that_the_server_has_ended(
+    server: PostgresServer,
+    end: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    connection = from_environment("sales", {"AIRFLOW_CONN_SALES": _WAYS["percent-encoded"](server)})
+    warnings.simplefilter("always")
+    with pytest.raises(TransientError, match=r"the first error|terminating connection"):
+        _fail_after_the_end(server, connection, end)
+    assert [it.getMessage() for it in caplog.records] == []
+    assert (list(recwarn), capfd.readouterr().err) == ([], "")
+
+
+def _fail_after_the_end(server: PostgresServer, connection: Connection, end: str) -> None:
+    """Let the server end a session in a transaction, in which something else fails before it is noticed."""
+    with ExitStack() as opened:
+        if end == "Subscriber":
+            session = opened.enter_context(connect(connection, "tranrepl test"))
+            opened.enter_context(session.transaction())
+        else:
+            session = opened.enter_context(opened.enter_context(DistributionDatabase(connection)).session())
+        ((pid,),) = session.execute("SELECT pg_backend_pid()").fetchall()
+        execute(server.connection("postgres"), f"SELECT pg_terminate_backend({pid}, 5000)")
+        raise TransientError("the first error")
+
+
+def test_a_server_that_takes_no_writes_yet_is_transient_at_each_end(server: PostgresServer) -> None:
+    connection = from_environment("sales", {"AIRFLOW_CONN_SALES": _WAYS["several hosts"](server)})
+    write = "SET TRANSACTION READ ONLY; CREATE TABLE refused (id int)"
+    with (
+        connect(connection, "tranrepl test") as session,
+        pytest.raises(TransientError) as at_an_end,
+        translated_errors("Subscriber"),
+    ):
+        session.execute(write)
+    database = DatabaseConnection(connection)
+    with pytest.raises(TransientError) as at_the_distributor, database, database.transaction() as transaction:
+        transaction.exec_driver_sql(write)
+    assert {it.value.report.code for it in (at_an_end, at_the_distributor)} == {"25006"}

@@ -305,7 +305,9 @@ def test_a_sqlite_file_that_cannot_be_written_is_a_configuration_error(tmp_path:
         _connect(Connection("subscriber", "sqlite", database=str(tmp_path / "no" / "such.db")))
 
 
-def test_a_connection_that_is_lost_is_transient_and_nothing_stays(mariadb: MariaDbServer, procedures: Site) -> None:
+def test_a_connection_that_is_lost_is_transient_and_nothing_stays(
+    mariadb: MariaDbServer, procedures: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     site = procedures
     vendor = site.article("vendor", VENDOR, del_cmd="CALL die")
     site.execute("CREATE PROCEDURE die(a int) BEGIN KILL CONNECTION_ID(); END")
@@ -316,6 +318,7 @@ def test_a_connection_that_is_lost_is_transient_and_nothing_stays(mariadb: Maria
     assert result.error.kind is ErrorKind.TRANSIENT
     assert site.rows("vendor") == [(1, "one")]
     assert site.watermark() == seqno(1)
+    assert [it.getMessage() for it in caplog.records if not it.name.startswith("tranrepl")] == []
 
 
 def test_a_row_that_another_session_keeps_locked_is_transient(mariadb: MariaDbServer, procedures: Site) -> None:

@@ -22,6 +22,7 @@ _DAEMON = "EOFException occurred while reading the port number from pyspark.daem
         f"{_CALL}org.apache.spark.SparkException: {_DAEMON} and terminated with code: 137.{_FACTORY}",
         f"{_CALL}java.io.EOFException{_STREAM}{_FACTORY}",
         f"{_CALL}java.io.IOException: Broken pipe{_STREAM}{_STREAM}{_FACTORY}",
+        f"{_CALL}java.io.IOException: Stream closed{_STREAM}{_FACTORY}",
         f"{_CALL}java.net.SocketException: Connection reset{_STREAM}{_FACTORY}",
         f"{_CALL}Lost task 0.0: ExecutorLostFailure (executor 0 exited caused by one of the running tasks)",
     ],

@@ -17,7 +17,7 @@ from tranrepl.distributor.schema import find_schema, named, schema_of
 from tranrepl.distributor.tables import msrepl_distributor
 from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, write_version
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError, TransientError
 from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.postgres.session import Session, connect, translated_errors
 
@@ -114,7 +114,7 @@ class DatabaseConnection:
             return TransientError(
                 f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"
             )
-        if isinstance(error, OperationalError):
+        if isinstance(error, OperationalError) or Codes.POSTGRES.value.kind(state) is ErrorKind.TRANSIENT:
             return TransientError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
         return ConfigurationError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
 
