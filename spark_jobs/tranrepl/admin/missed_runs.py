@@ -40,7 +40,7 @@ def longest_pause(publication: Publication) -> timedelta | None:
     if publication.cron is None:
         return None
     times = croniter(publication.cron, datetime(2024, 1, 1, tzinfo=UTC), ret_type=datetime)
-    starts = [times.get_next() for _ in range(_STARTS)]
+    starts: list[datetime] = [times.get_next() for _ in range(_STARTS)]
     return max(later - earlier for earlier, later in pairwise(starts))
 
 
