@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -18,7 +19,7 @@ from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
-from tranrepl.errors import ErrorKind, MissingRightError
+from tranrepl.errors import ErrorKind, MissingRightError, ReplicationError
 from tranrepl.settings.publication import Publication
 
 _TITLE = "## Who can do what, with which right"
@@ -183,7 +184,82 @@ def _in_the_monitors_tests(*names: str) -> Deed:
     return exist
 
 
+_FORGED = (
+    "x",
+    "{}",
+    '{"event": "sql_drop", "unpublished": [["public", "item"]]}',
+    '{"event": "ddl_command_end", "tables": [{"columns": [{"name": "evil", "type": "int; DROP TABLE other"}]}]}',
+)
+
+
+def _connect_alone(world: World) -> None:
+    anybody = world.login("publisher")
+    _refused(anybody, "SELECT * FROM item", "INSERT INTO item VALUES (1)")
+    for text in _FORGED:
+        execute(anybody, f"SELECT pg_logical_emit_message(true, 'tranrepl.schema', '{text}')")
+    world.site.at_publisher("INSERT INTO item (id, note) VALUES (70, 'after')")
+    read = world.site.read_log()
+    assert read.error is None
+    assert any("signed" in it for it in read.notices)
+    world.site.deliver().raise_error()
+    world.run_equal()
+    assert world.site.at_subscriber("SELECT to_regclass('other') IS NOT NULL") == [(True,)]
+
+
+_TRAP = (
+    "CREATE TABLE called (by text DEFAULT current_user)",
+    "GRANT INSERT ON called TO PUBLIC",
+    """CREATE FUNCTION public.trap(varchar, varchar) RETURNS boolean LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO public.called DEFAULT VALUES; RETURN $1::text OPERATOR(pg_catalog.=) $2::text; END $$""",
+    "CREATE OPERATOR public.= (leftarg = varchar, rightarg = varchar, function = public.trap)",
+)
+
+
+def _creator_in_public(end: str) -> Deed:
+    def make(world: World) -> None:
+        creator = world.login(end, "GRANT CREATE ON SCHEMA public TO {0}")
+        execute(creator, *_TRAP)
+        world.site.at_publisher("CREATE TABLE named (name varchar PRIMARY KEY, kind varchar)")
+        world.site.at_subscriber("CREATE TABLE named (name varchar PRIMARY KEY, kind varchar)")
+        settings = world.site.publication.model_dump(mode="json")
+        settings["articles"].append({"source": "public.named", "filter": "kind = 'x'"})
+        # By procedures, which compare keys of their column's own type.
+        settings["subscriptions"][0]["apply"] = "serial"
+        world.site.publication = Publication.model_validate(settings)
+        world.site.set_up()
+        world.site.at_publisher(
+            "INSERT INTO named VALUES ('a', 'x'), ('b', 'x')",
+            "UPDATE named SET kind = 'y'",
+            "DELETE FROM named WHERE name = 'b'",
+        )
+        world.site.run()
+        world.site.validate().raise_error()
+        assert execute(getattr(world.site.databases, end), "SELECT * FROM called") == []
+
+    return make
+
+
+def _reader_of_the_store(world: World) -> None:
+    store = Path(world.site.publication.distributor.store)
+    modes = {it.stat().st_mode & 0o077 for it in (store, *store.rglob("*"))}
+    assert modes == {0}
+
+
+def _writer_of_the_store(world: World) -> None:
+    settings = world.site.publication.model_dump(mode="json")
+    other = world.site.databases.publisher.database
+    world.site.connections["distribution"] = replace(world.site.connections["distribution"], database=other)
+    world.site.publication = Publication.model_validate({**settings, "publication": "twin"})
+    with pytest.raises(ReplicationError, match="store"):
+        world.site.set_up()
+
+
 _CHECKS: Mapping[str, Deed] = {
+    "`CONNECT` to the Publisher, nothing else": _connect_alone,
+    "`CREATE` on `public` at the Publisher": _creator_in_public("publisher"),
+    "`CREATE` on `public` at the Subscriber": _creator_in_public("subscriber"),
+    "Whoever reads the store's folder": _reader_of_the_store,
+    "Whoever writes the store's folder": _writer_of_the_store,
     "Owner of a published table": _owner_of_a_table,
     "`REPLICATION` at the Publisher": _replication,
     "Login of the log reader": _login_of_the_log_reader,
