@@ -29,6 +29,7 @@ from support.resident_reader import resident_reader
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.distributor.command_file import count_commands
+from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ErrorKind, ErrorReport
 
 
@@ -79,7 +80,7 @@ def test_a_store_that_fills_up_ends_a_log_reader_that_stays_up(databases: Databa
 @contextmanager
 def _small(store: Path) -> Iterator[None]:
     """Put the store on a small file system of its own, or, where we may not mount one, limit the size of files."""
-    store.mkdir(exist_ok=True)
+    mark = (store / MARK).read_text()
     mounted = subprocess.run(
         [_program("mount"), "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(store)], capture_output=True, check=False
     )
@@ -91,6 +92,7 @@ def _small(store: Path) -> Iterator[None]:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         return
+    (store / MARK).write_text(mark)
     try:
         yield
     finally:

@@ -66,5 +66,5 @@ def test_a_store_that_no_machine_mounts_is_written_through_spark(
     )
     assert site.run().commands == 100 + 9
     assert site.differences() == []
-    (folder,) = (tmp_path / "commands").glob("[!_]*")
+    (folder,) = (tmp_path / "commands").glob("[!_.]*")
     assert (folder / "_SUCCESS").exists()
