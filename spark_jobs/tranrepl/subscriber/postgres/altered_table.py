@@ -65,8 +65,8 @@ class PostgresTable:
     def _add_generated(self, change: ColumnChange) -> str:
         """Add a column that is generated from others. It does not travel: where the expression has no meaning here, the
         table does without."""
-        (added,) = actions(change, keeps_rows=self._keeps_rows)
         try:
+            (added,) = actions(change, keeps_rows=self._keeps_rows)
             with self._session.transaction():
                 return self._execute(added)
         except ConfigurationError as error:
