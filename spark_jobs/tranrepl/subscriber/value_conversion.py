@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
@@ -114,6 +114,21 @@ class ColumnType:
     """The only texts that it keeps as they are; None: all."""
     loses: str | None = None
     """What it keeps of no value, in words."""
+
+
+PLAIN_TYPES: Mapping[Family, TypeEngine[Any]] = {
+    Family.BOOLEAN: types.Boolean(),
+    Family.SMALLINT: types.SmallInteger(),
+    Family.INTEGER: types.Integer(),
+    Family.BIGINT: types.BigInteger(),
+    Family.REAL: types.Double(),
+    Family.DOUBLE: types.Double(),
+    Family.DATE: types.Date(),
+    Family.TIME: types.Time(),
+    Family.TIMESTAMP: types.DateTime(),
+    Family.TIMESTAMP_WITH_ZONE: types.DateTime(),
+}
+"""The types of every database for values that have a type of their own."""
 
 
 @dataclass(frozen=True, slots=True)

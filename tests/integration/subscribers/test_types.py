@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import zip_longest
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import pytest
 
 from conftest import DatabaseFactory
-from support.command_history import Column, History, seqno, table_description
-from support.subscribers import KEY, STATEMENTS, Site
-from tranrepl.errors import ConfigurationError, ErrorKind
+from support.command_history import Column, History, seqno
+from support.subscribers import Site
+from tranrepl.errors import ErrorKind
 from tranrepl.postgres.session import Session, connect
-from tranrepl.settings.publication import Apply, Article
+from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import ApplierOptions
-from tranrepl.subscriber.registry import dialect_of
 
 # Type at the Publisher, then values in SQL.
 VALUES: dict[str, Sequence[str]] = {
@@ -367,30 +365,6 @@ def test_texts_go_in_bulk_into_numbers_where_they_are_read_back_so(mariadb_site:
         "Subscriber reporting: column id: '007' does not fit integer: it would be read back as '7' (article public.t, "
         "id = 007)"
     )
-
-
-@pytest.mark.parametrize("declared", ["STRING", "JSON", "int", "numeric(10,2)", "datetime", "FLOATING POINT"])
-def test_a_column_of_which_sqlite_makes_numbers_is_refused(sqlite_site: Site, declared: str) -> None:
-    site = sqlite_site
-    site.execute(f"CREATE TABLE t (code {declared} PRIMARY KEY, n numeric, at datetime, name varchar(5), raw blob)")
-    columns = [Column("code", key=1), Column("n", "numeric(5,2)"), Column("at", "date"), Column("name"), Column("raw")]
-    with pytest.raises(ConfigurationError) as refused:
-        site.article("t", columns)
-    assert refused.value.message.lower() == (
-        "article public.t: subscriber reporting: column 'code' of main.t is declared "
-        f"{declared.lower()}, of which sqlite makes numbers: the text '007' would be 7"
-    )
-
-
-@pytest.mark.parametrize("base", ["integer", "numeric", "date"])
-def test_a_domain_of_numbers_goes_into_sqlites_column_of_numbers(sqlite_site: Site, base: str) -> None:
-    site = sqlite_site
-    site.execute("CREATE TABLE t (id int PRIMARY KEY, value numeric)")
-    with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
-        article = Article.model_validate({"source": "public.t", "destination": "main.t", **STATEMENTS})
-        described = table_description(article.source, [Column("id", "integer", key=1), Column("value", "public.size")])
-        columns = (described.columns[0], replace(described.columns[1], base_type_name=base))
-        assert list(subscriber.article_problems(article, replace(described, columns=columns))) == []
 
 
 def test_sqlite_refuses_decimals_that_a_float_would_round(sqlite_site: Site) -> None:

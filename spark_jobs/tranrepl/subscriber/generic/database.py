@@ -44,7 +44,7 @@ from tranrepl.subscriber.generic.identifiers import Identifiers
 from tranrepl.subscriber.generic.procedures import ProcedureScripter
 from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.generic.row_lock import RowLock
-from tranrepl.subscriber.value_conversion import Binding, ColumnType
+from tranrepl.subscriber.value_conversion import PLAIN_TYPES, Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
 
@@ -190,15 +190,11 @@ class SqlDatabase:
         del session
         return True
 
-    def server_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
-        """Yield settings of the server that keep it from taking commands."""
-        del session, where
-        yield from ()
-
     def right_problems(
         self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
-        """Yield what our login lacks of the rights that setup and deliveries need, as far as it tells."""
+        """Yield what our login lacks of the rights that setup and deliveries need, as far as it tells, and settings of
+        the server that keep it from taking commands."""
         del session, where, tables, model_tables
         yield from ()
 
@@ -331,7 +327,7 @@ class SqlDatabase:
             case Family.BYTES:
                 return types.LargeBinary(255) if indexed else types.LargeBinary()
             case family:
-                return _PLAIN_TYPES.get(family, text)
+                return PLAIN_TYPES.get(family, text)
 
     def fit_row(self, table: sa.Table, indexed: Collection[str]) -> None:
         """Give columns of a table that setup will create other types where a row has no room for all of them. `indexed`
@@ -392,20 +388,6 @@ class SqlDatabase:
             **self.error_codes.numbered(self.number(error)),
             remedy="check host, port, login and database of this connection, and that the server runs",
         )
-
-
-_PLAIN_TYPES: Mapping[Family, TypeEngine[Any]] = {
-    Family.BOOLEAN: types.Boolean(),
-    Family.SMALLINT: types.SmallInteger(),
-    Family.INTEGER: types.Integer(),
-    Family.BIGINT: types.BigInteger(),
-    Family.REAL: types.Double(),
-    Family.DOUBLE: types.Double(),
-    Family.DATE: types.Date(),
-    Family.TIME: types.Time(),
-    Family.TIMESTAMP: types.DateTime(),
-    Family.TIMESTAMP_WITH_ZONE: types.DateTime(),
-}
 
 
 def spelled(column_type: TypeEngine[Any], dialect: sa.Dialect) -> str:

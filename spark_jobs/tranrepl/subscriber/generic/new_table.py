@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import sqlalchemy as sa
 from sqlalchemy.sql import quoted_name
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.generic.database import SqlDatabase
@@ -38,3 +39,17 @@ def new_table(
     )
     database.fit_row(table, {column.name for column in source.columns if column.unique}.union(referencing))
     return table
+
+
+def size_problems(
+    database: SqlDatabase, where: str, article: Article, source: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Yield that the database has no room for the table that setup would create."""
+    problem = database.size_problem(new_table(database, article, source, ()))
+    if problem is not None:
+        yield ConfigurationError(
+            f"article {article.source}: {where}: table {article.destination_table}, as setup would create it, "
+            f"{problem}",
+            remedy="leave columns out (articles[].columns), or create the table yourself, with shorter columns",
+            article=str(article.source),
+        )

@@ -3,7 +3,7 @@ where they are custom."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -53,6 +53,16 @@ def custom_problem(stored: StoredProcedure | None, passed: tuple[Argument, ...])
     if problem is None and stored.ends_transaction():
         return "ends the transaction: no COMMIT, ROLLBACK or START TRANSACTION in a procedure that applies commands"
     return problem
+
+
+def unseen_texts(at: str, called: Mapping[str, StoredProcedure | None], grant: str | None) -> Iterator[str]:
+    """Yield a warning about custom procedures of which our login does not see what they do. `grant` lets it."""
+    unseen = [name for name, it in called.items() if it is not None and not it.body]
+    if unseen and grant is not None:
+        yield (
+            f"{at}: our login may not see the text of {', '.join(unseen)}, which is not looked through for COMMIT and "
+            f"the like; an administrator lets it: {grant};"
+        )
 
 
 class ProcedureSetup:

@@ -38,9 +38,9 @@ from tranrepl.subscriber.generic.destination import (
     targets,
 )
 from tranrepl.subscriber.generic.known_objects import NOTHING_KNOWN, read_known
-from tranrepl.subscriber.generic.new_table import new_table
+from tranrepl.subscriber.generic.new_table import new_table, size_problems
 from tranrepl.subscriber.generic.partition_rows import why_rows_unknown
-from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup, custom_problem, execute_ddl
+from tranrepl.subscriber.generic.procedure_setup import ProcedureSetup, custom_problem, execute_ddl, unseen_texts
 from tranrepl.subscriber.generic.procedures import (
     ProcedureName,
     ProcedureScripter,
@@ -92,8 +92,6 @@ class SqlSubscriber:
             yield from not_for_replication_problems(self._database.capabilities, self.where)
         if subscription.foreign_keys:
             yield from foreign_key_problems(self._database.capabilities, self.where, subscription)
-        with self._transaction():
-            yield from self._database.server_problems(self._session, self.where)
 
     def article_problems(
         self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
@@ -105,7 +103,7 @@ class SqlSubscriber:
             translated_filter(article.filter, self._database.sql_name, str(article.source))
         found = self._spelled_destination(article, columns)
         if found is None:
-            yield from self._size_problems(article, source)
+            yield from size_problems(self._database, self.where, article, source)
         else:
             if found.refusal is not None:
                 at = f"article {article.source}: {self.where}"
@@ -113,16 +111,6 @@ class SqlSubscriber:
             delivered = as_registered(known, source)
             for column in columns:
                 yield from column_problems(self._key, article, delivered, self._database, found, column)
-
-    def _size_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
-        problem = self._database.size_problem(new_table(self._database, article, source, ()))
-        if problem is not None:
-            yield ConfigurationError(
-                f"article {article.source}: {self.where}: table {article.destination_table}, as setup would create it, "
-                f"{problem}",
-                remedy="leave columns out (articles[].columns), or create the table yourself, with shorter columns",
-                article=str(article.source),
-            )
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
         """Yield what our login lacks of the rights that setup and deliveries need, with the grants."""
@@ -133,28 +121,18 @@ class SqlSubscriber:
         """Yield what of an article without problems may not fit into the table that is there."""
         columns = source.published(article.columns)
         found = self._spelled_destination(article, columns)
-        at = f"article {article.source}: {self.where}: table {article.destination_table}"
+        at = f"article {article.source}: {self.where}"
         if found is not None:
+            in_table = f"{at}: table {article.destination_table}"
             for column in columns:
-                yield from column_warnings(at, self._database, self._session.dialect, found, column)
+                yield from column_warnings(in_table, self._database, self._session.dialect, found, column)
 
-        yield from self._unseen_procedures(article)
-
-    def _unseen_procedures(self, article: Article) -> Iterator[str]:
-        """Yield a warning about custom procedures whose text nobody has looked at."""
         scripter = self._database.scripter
-        names = [] if scripter is None else custom_names([article], scripter.names)
-        found = {} if scripter is None else {it.name: self._find_procedure(scripter, it) for it in names}
-        unseen = [name for name, it in found.items() if it is not None and not it.body]
-        if not unseen:
-            return
-        with self._transaction():
-            grant = self._database.grant_of_texts(self._session)
-        if grant is not None:
-            yield (
-                f"article {article.source}: {self.where}: our login may not see the text of {', '.join(unseen)}, which "
-                f"is not looked through for COMMIT and the like; an administrator lets it: {grant};"
-            )
+        if scripter is not None:
+            names = custom_names([article], scripter.names)
+            with self._transaction():
+                grant = self._database.grant_of_texts(self._session) if names else None
+            yield from unseen_texts(at, {it.name: self._find_procedure(scripter, it) for it in names}, grant)
 
     def _spelled_destination(self, article: Article, published: Sequence[ColumnDescription]) -> Destination | None:
         found = self._find_destination(article.destination_table)

@@ -168,17 +168,15 @@ class MariaDb(NumberedDatabase):
         granted: int | None = session.scalar(_GET_LOCK, {"name": _lock_name(name), "seconds": _LOCK_SECONDS})
         return granted == 1
 
-    def server_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
+    def right_problems(
+        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
+    ) -> Iterator[ConfigurationError]:
         problem = log_format_problem(session)
         if problem is not None:
             yield ConfigurationError(
                 f"{where}: {problem}", **self.error_codes.numbered(_LOG_OF_STATEMENTS), remedy=LOG_FORMAT_REMEDY
             )
-
-    def right_problems(
-        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
-    ) -> Iterator[ConfigurationError]:
-        return right_problems(session, where, [article for article, _ in tables], model_tables)
+        yield from right_problems(session, where, [article for article, _ in tables], model_tables)
 
     def grant_of_texts(self, session: sa.Connection) -> str:
         return grant_of_texts(session)
