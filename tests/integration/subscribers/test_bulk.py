@@ -274,7 +274,6 @@ _DECLARED: list[tuple[Sequence[str], frozenset[Operation]]] = [
     ([_table(", own double DEFAULT rand()")], ALL - {INS}),
     (["CREATE SEQUENCE numbers", _table(", own bigint DEFAULT nextval(numbers)")], ALL - {INS}),
     ([_table(", own datetime DEFAULT current_timestamp ON UPDATE current_timestamp")], ALL - {UPD}),
-    ([_table(options=" ENGINE=MyISAM")], NOTHING),
     ([_table(options=" WITH SYSTEM VERSIONING")], NOTHING),
     (["CREATE TABLE {0} (id int, name varchar(40), rating int, note longtext, KEY (id))"], NOTHING),
     (["CREATE TABLE {0} (id int, name varchar(40), rating int, note text, UNIQUE (id, rating))"], NOTHING),
