@@ -14,7 +14,7 @@ from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import VERSION_TABLE, msrepl_version
 from tranrepl.errors import ConfigurationError, newer_version
 
-REVISION = "0023"
+REVISION = "0001"
 """Alembic's revision of the tables that this version has."""
 
 _MADE_WITHOUT_VERSION = "an earlier version"
