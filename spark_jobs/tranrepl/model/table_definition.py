@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from tranrepl.model.names import Table
 from tranrepl.model.partition_rows import TableDivision
@@ -42,15 +42,6 @@ class DefinedType(BaseModel):
     of an enumerated type."""
 
 
-def types_by_labels(type_oid: int, type_name: str, labels: Sequence[str] | None) -> tuple[DefinedType, ...] | None:
-    """Return what a column's type is made of as an earlier version told it: by the labels of an enumerated type."""
-    if type_oid < FIRST_OWN_TYPE:
-        return ()
-    if labels is None:
-        return None
-    return (DefinedType(oid=type_oid, name=type_name, labels=tuple(labels), form=""),)
-
-
 class DefinedColumn(BaseModel):
     """A column of a table, published or not."""
 
@@ -72,15 +63,6 @@ class DefinedColumn(BaseModel):
     """In the Publisher's SQL; of a generated column, what it is generated from. It need not be known."""
     types: tuple[DefinedType, ...] | None = None
     """Its own, and those that it is made of, without those of the database itself. None where they are not known."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_earlier(cls, values: object) -> object:
-        """Take a column as an earlier version wrote it down: with the labels of its type, and no other type."""
-        if not isinstance(values, dict) or "labels" not in values:
-            return values
-        others = {name: value for name, value in values.items() if name != "labels"}
-        return {**others, "types": types_by_labels(values["type_oid"], values["type_name"], values["labels"])}
 
 
 class UniqueConstraint(BaseModel):

@@ -90,7 +90,7 @@ def test_a_column_that_anybody_tells_of_is_not_made(site: Site, anybody: Connect
         for at, (name, kind) in enumerate(columns, 1)
     )
     forged = (
-        f'{{"v": 5, "event": "ddl_command_end", "tag": "ALTER TABLE", "xact": "9", "snapshot": "9:9:", "oid": '
+        f'{{"v": 1, "event": "ddl_command_end", "tag": "ALTER TABLE", "xact": "9", "snapshot": "9:9:", "oid": '
         f'{_oid(site)}, "schema": "public", "name": "t", "kind": "r", "persistence": "p", "identity": "d", '
         f'"rowsecurity": false, "defaults_told": true, "key": null, "columns": [{told}], "unique": [{{"oid": 1, '
         '"name": "t_pkey", "primary": true, "identity": false, "immediate": true, "partial": false, "columns": "1"}], '

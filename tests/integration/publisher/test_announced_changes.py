@@ -34,7 +34,7 @@ def test_an_added_column_comes_with_the_value_of_rows_that_exist(site: Announcin
         session.execute("ALTER TABLE orders ADD COLUMN at timestamptz DEFAULT '2026-01-02 03:04:05+00'")
     (told,) = site.told()
     assert {key: told[key] for key in ("v", "event", "tag", "schema", "name", "kind", "identity", "defaults_told")} == {
-        "v": 5,
+        "v": 1,
         "event": "ddl_command_end",
         "tag": "ALTER TABLE",
         "schema": "public",

@@ -1,4 +1,4 @@
-"""Messages that functions of an earlier version have left in the log mean what those of this version do."""
+"""What the text of a message of the event triggers says of a table."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tranrepl.model.position import FIRST_POSITION
+from tranrepl.model.table_definition import DefinedType
 from tranrepl.publisher.announcements import OwnChanges, TableAnnouncement
 from tranrepl.publisher.postgres.schema_messages import read_announcements, read_content
 from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM
@@ -29,13 +30,13 @@ _ROOT = {
     "columns": None,
     "unique": None,
 }
-_OLDER, _NEW = {"oid": 11, "name": "part one", "attached": "744"}, {"oid": 12, "name": "b", "attached": "745"}
-_VERSION_3: dict[str, Any] = {"v": 3, "oid": "10", "kept_values": None, "labels": None}
-_PLACE: dict[str, Any] = {"schema": "a side", "kind": "r", "parent": 10, "key": None}
+_PLAIN: dict[str, Any] = {"v": 1, "oid": "10", "kept_values": None, "labels": None}
 
 
-def _read(**told: object) -> list[object]:
-    return list(read_announcements(json.dumps(_ROOT | told).encode(), "tranrepl_test", FIRST_POSITION))
+def _read(**told: object) -> TableAnnouncement:
+    (announced,) = read_announcements(json.dumps(_ROOT | _PLAIN | told).encode(), "tranrepl_test", FIRST_POSITION)
+    assert isinstance(announced, TableAnnouncement)
+    return announced
 
 
 _ARRAYS = {
@@ -47,65 +48,48 @@ _ARRAYS = {
     "schemas": ['"a side"', '"a side"'],
     "names": ["part one", "b"],
 }
-_TOLD_ANEW = {"empty": True, "bound": _BOUND}
-_BY_THEMSELVES = [_PLACE | _OLDER | {"empty": None, "bound": None}, _PLACE | _NEW | _TOLD_ANEW]
+_NONE = dict.fromkeys(_ARRAYS) | {"definitions": None}
+_TOLD_ANEW = {"oid": "12", "key": None, "empty": True, "bound": _BOUND}
 
 
-def test_partitions_in_arrays_are_those_that_version_1_told_by_themselves() -> None:
-    read = _read(v=1, partitions=_BY_THEMSELVES)
-    assert "part one" in repr(read)
-    places = {"places": ["12 10 745 r", "11 10 744 r"], "schemas": ["a side"] * 2, "names": ["b", "part one"]}
-    assert _read(v=2, partitions=places, definitions=[{"oid": 12, "key": None} | _TOLD_ANEW]) == read
-    definitions = [{"oid": "12", "key": None} | _TOLD_ANEW]
-    assert _read(**_VERSION_3, **_ARRAYS, definitions=definitions) == read
+def _partitions(announced: TableAnnouncement) -> list[tuple[int, str, str, str | None, bool]]:
+    division = announced.definition.division
+    assert division is not None
+    return [(it.object_id, str(it.table), it.attached, it.bound, it.empty) for it in division.partitions]
 
 
-def test_a_table_without_partitions_has_none_in_any_version() -> None:
-    none = {"places": None, "schemas": None, "names": None}
-    read = _read(v=1, partitions=None)
-    assert _read(v=2, partitions=none, definitions=None) == read
-    assert _read(**_VERSION_3, **dict.fromkeys(_ARRAYS), definitions=None) == read
+def test_partitions_in_arrays_are_read_by_their_oids() -> None:
+    assert _partitions(_read(**_ARRAYS, definitions=[_TOLD_ANEW])) == [
+        (11, '"a side"."part one"', "744", None, False),
+        (12, '"a side".b', "745", _BOUND, True),
+    ]
+
+
+def test_a_table_without_partitions_has_none() -> None:
+    assert _partitions(_read(**_NONE)) == []
 
 
 def test_a_child_that_is_no_table_any_more_is_no_partition() -> None:
     gone = _ARRAYS | {it: _ARRAYS[it][:1] for it in ("oids", "kinds", "schemas", "names")}
-    read = _read(**_VERSION_3, **gone, definitions=None)
-    assert read == _read(v=1, partitions=[_PLACE | _OLDER | {"empty": None, "bound": None}])
+    assert [it[0] for it in _partitions(_read(**gone, definitions=None))] == [11]
 
 
-def test_a_column_is_told_alike_in_all_versions() -> None:
-    column = {"num": 1, "name": "a", "mod": -1, "notnull": True, "generated": "", "ident": "", "default": None}
-    before = column | {
-        "type": "text",
-        "oid": 25,
-        "collation": None,
-        "types": [],
-        "has_missing": True,
-        "missing": 'b "c"',
-    }
-    after = column | {
-        "type": "text",
-        "oid": "25",
-        "attcollation": "100",
-        "has_missing": True,
-        "missing": '{"b \\"c\\""}',
-    }
-    kept = after | {"has_missing": False, "missing": None}
-    read = _read(v=1, columns=[before], partitions=None)
-    plain = _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None}
-    assert _read(**plain | {"columns": [after]}) == read
-    assert _read(**plain | {"columns": [kept], "kept_values": {"a": after["missing"]}}) == read
+def test_the_value_of_rows_that_exist_is_read_wherever_it_is_kept() -> None:
+    column = {"num": 1, "name": "a", "type": "text", "oid": "25", "mod": -1, "attcollation": "100", "notnull": True}
+    column |= {"generated": "", "ident": "", "default": None}
+    told = column | {"has_missing": True, "missing": '{"b \\"c\\""}'}
+    kept = column | {"has_missing": False, "missing": None}
+    assert _read(**_NONE, columns=[told]).existing_values == {1: 'b "c"'}
+    kept_values = {"a": told["missing"]}
+    assert _read(**_NONE | {"columns": [kept], "kept_values": kept_values}).existing_values == {1: 'b "c"'}
 
 
 def test_labels_are_told_by_themselves_and_in_any_order() -> None:
-    types = [{"oid": 16400, "name": "public.mood", "labels": ["a", "b"], "form": ENUMERATED_FORM}]
     column = {"num": 1, "name": "a", "type": "public.mood", "mod": -1, "notnull": True, "generated": "", "ident": ""}
-    told = column | {"default": None, "has_missing": False, "missing": None}
-    before = told | {"oid": 16400, "collation": None, "types": types}
-    after = told | {"oid": "16400", "attcollation": "0"}
+    column |= {"default": None, "has_missing": False, "missing": None, "oid": "16400", "attcollation": "0"}
     labels = [["16400", 1.5, "b"], ["16401", 1, "other"], ["16400", 1, "a"]]
-    plain = _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None, "columns": [after], "labels": labels}
-    assert _read(**plain) == _read(v=1, columns=[before], partitions=None)
+    (read,) = _read(**_NONE | {"columns": [column], "labels": labels}).definition.columns
+    assert read.types == (DefinedType(oid=16400, name="public.mood", labels=("a", "b"), form=ENUMERATED_FORM),)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +98,7 @@ def test_labels_are_told_by_themselves_and_in_any_order() -> None:
 )
 def test_a_collation_is_told_where_it_is_not_that_of_its_type(oid: str, told: str, collation: int | None) -> None:
     column = {"num": 1, "name": "a", "type": "t", "oid": oid, "attcollation": told, "missing": None}
-    content = _ROOT | _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None, "columns": [column]}
+    content = _ROOT | _PLAIN | _NONE | {"columns": [column]}
     assert read_content(json.dumps(content).encode())["columns"][0]["collation"] == collation
 
 
@@ -125,29 +109,30 @@ _HALF = 2**31
     ("began", "older", "own"),
     [(745, (3, 744), (745, 746)), (2**32 + 5, (2**32 - 1, 4), (5, 6)), (2**32 - 1, (2**32 - 2, _HALF), (2**32 - 1, 3))],
 )
-def test_what_is_its_transactions_own_is_told_by_numbers_as_by_name(
+def test_what_is_its_transactions_own_is_told_by_numbers(
     began: int, older: tuple[int, int], own: tuple[int, int]
 ) -> None:
     column = {"type": "text", "oid": "25", "mod": -1, "attcollation": "100", "notnull": True, "generated": ""}
     column |= {"ident": "", "default": None, "missing": None, "dropped": False, "age": 1, "default_age": None}
     unique = {"primary": False, "immediate": True, "partial": False, "identity": False, "columns": [1]}
-    plain = _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None, "snapshot": f"{began}:{began}:"}
     columns = [column | {"num": n, "name": f"c{n}", "xmin": str(it)} for n, it in enumerate((*older, *own), 1)]
     indexes = [unique | {"oid": str(n), "name": f"i{n}", "xmin": str(it)} for n, it in enumerate((*older, *own), 1)]
-    told = plain | {"v": 5, "xact": str(began), "xmin": str(own[0]), "columns": columns, "unique": indexes}
-    named = [{**it, "own": n > len(older)} for n, it in enumerate(indexes, 1)]
-    assert _read(**told) == _read(**told | {"v": 4, "own": [0, 3, 4], "unique": named})
-    seen_by_all = told | {"xact": str(began - 1)}
-    assert _read(**seen_by_all) == _read(**seen_by_all | {"v": 4, "own": None})
+    told = _NONE | {"snapshot": f"{began}:{began}:", "xmin": str(own[0]), "columns": columns, "unique": indexes}
+    read = _read(**told | {"xact": str(began)})
+    assert read.own == OwnChanges(table=True, columns=frozenset({3, 4}), unique=frozenset({"i3", "i4"}))
+    assert read.altered == frozenset({3, 4})
+    assert _read(**told | {"xact": str(began - 1)}).own is None
 
 
 def test_a_table_that_its_transaction_left_alone_is_not_its_own() -> None:
-    plain = _VERSION_3 | dict.fromkeys(_ARRAYS) | {"definitions": None, "v": 5}
-    (announced,) = _read(**plain, xmin="744")
-    assert isinstance(announced, TableAnnouncement)
-    assert announced.own == OwnChanges(table=False, columns=frozenset(), unique=frozenset())
+    assert _read(**_NONE, xmin="744").own == OwnChanges(table=False, columns=frozenset(), unique=frozenset())
 
 
 def test_a_table_without_a_schema_is_no_announcement() -> None:
     with pytest.raises(ValueError, match="table root without a schema"):
-        _read(v=1, partitions=None, schema=None)
+        _read(**_NONE, schema=None)
+
+
+def test_a_message_of_another_version_is_none_of_ours() -> None:
+    with pytest.raises(ValueError, match="version 2"):
+        _read(**_NONE, v=2)

@@ -20,7 +20,6 @@ from tranrepl.model.table_definition import (
     Generation,
     TableDefinition,
     UniqueConstraint,
-    types_by_labels,
 )
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.announcements import (
@@ -38,11 +37,10 @@ from tranrepl.publisher.postgres.told_types import ToldTypes, read_types
 from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 from tranrepl.publisher.postgres.written_values import only_element, unquoted
 
-_VERSIONS = (1, 2, 3, 4, 5)
+_VERSION = 1
 _EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
-_VERSION_OF_PLACES = 2
 _DEFAULT_COLLATION = 100
 _COLLATIONS = {19: 950, 1003: 950}
 """The collations of PostgreSQL's own types that have another one: `name`, and lists of it."""
@@ -112,7 +110,7 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
     """Yield what one message announces. `committed`: where its transaction commits. Raises ValueError where the message
     is none of those that this version's triggers write."""
     told = read_content(content)
-    if told["v"] not in _VERSIONS:
+    if told["v"] != _VERSION:
         raise ValueError(f"version {told['v']}")
     tag = told["tag"]
     if "failed" in told:
@@ -149,15 +147,12 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
 
 
 def read_content(content: bytes) -> dict[str, Any]:
-    """Return what a message says, in the form of version 1: each partition by itself, and values read from texts."""
+    """Return what a message says: each partition by itself, and values read from texts."""
     told: dict[str, Any] = json.loads(content)
     told |= told.pop("read_before", {})
     if "definitions" not in told:
         return told
     definitions = {int(it["oid"]): it for it in told.pop("definitions") or ()}
-    if told["v"] == _VERSION_OF_PLACES:
-        told["partitions"] = _with_definitions(_by_places(told["partitions"] or {}), definitions)
-        return told
     if "xmin" in told:
         told |= _own_by_numbers(told)
     told |= {"oid": int(told["oid"]), "partitions": _with_definitions(_by_arrays(told), definitions)}
@@ -176,8 +171,8 @@ def _read_values(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_by_numbers(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is a transaction's own, as version 4 tells it, by the transactions that wrote the rows of the
-    catalogue.
+    """Return what is a transaction's own, by the transactions that wrote the rows of the catalogue: its columns, with 0
+    for the table itself.
 
     It is told where its transaction may not see what others have committed since it began. It sees none of theirs that
     began later, so what is not older than it is its own. Rows have the lower half of a transaction's number.
@@ -209,20 +204,17 @@ def _by_arrays(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     tables = (told[it] or () for it in ("oids", "kinds", "schemas", "names"))
     for oid, kind, schema, name in zip(*tables, strict=True):
         parent, xid = attached[oid]
-        yield _partition_as_told(oid, parent, xid, kind, unquoted(schema), name)
-
-
-def _by_places(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield partitions as version 2 tells them."""
-    arrays = (told.get(it) or () for it in ("places", "schemas", "names"))
-    for place, schema, name in zip(*arrays, strict=True):
-        oid, parent, attached, kind = place.split(" ")
-        yield _partition_as_told(oid, parent, attached, kind, schema, name)
-
-
-def _partition_as_told(oid: str, parent: str, attached: str, kind: str, schema: str, name: str) -> dict[str, Any]:
-    told = {"oid": int(oid), "parent": int(parent), "attached": attached, "kind": kind, "schema": schema, "name": name}
-    return told | {"key": None, "empty": None, "bound": None}
+        yield {
+            "oid": int(oid),
+            "parent": int(parent),
+            "attached": xid,
+            "kind": kind,
+            "schema": unquoted(schema),
+            "name": name,
+            "key": None,
+            "empty": None,
+            "bound": None,
+        }
 
 
 def _with_definitions(
@@ -234,19 +226,18 @@ def _with_definitions(
 
 
 def _told_column(told: Mapping[str, Any], kept: Mapping[str, str], types: ToldTypes) -> dict[str, Any]:
-    """Return a column as version 1 tells it. `kept`: the values that partitions keep of a column that was added."""
+    """Return a column with its values read. `kept`: the values that partitions keep of a column that was added."""
     value = told["missing"] or kept.get(told["name"])
     column = dict(told, oid=int(told["oid"]), missing=only_element(value), has_missing=value is not None)
-    if "attcollation" in told:
-        number, collation = column["oid"], int(column.pop("attcollation"))
-        usual = types.collation_of(number, _COLLATIONS.get(number, _DEFAULT_COLLATION))
-        column["collation"] = collation if collation not in (0, usual) else None
-        column["types"] = types.of_column(number, told["type"])
+    number, collation = column["oid"], int(column.pop("attcollation"))
+    usual = types.collation_of(number, _COLLATIONS.get(number, _DEFAULT_COLLATION))
+    column["collation"] = collation if collation not in (0, usual) else None
+    column["types"] = types.of_column(number, told["type"])
     return column
 
 
 def _own(told: Mapping[str, Any]) -> OwnChanges | None:
-    """Return what its transaction has changed; None where it is not told, as by functions of an earlier version."""
+    """Return what its transaction has changed; None where it is not told."""
     if told.get("own") is None:
         return None
     unique = frozenset(it["name"] for it in told["unique"] or () if it["own"])
@@ -281,15 +272,13 @@ def _definition(told: Mapping[str, Any], holds_from: Position = FIRST_POSITION) 
 
 
 def _division(told: Mapping[str, Any]) -> TableDivision | None:
-    """Return how a table is divided; None where it is not, or triggers of an earlier version tell it, which do not say
-    enough."""
-    partitions = told.get("partitions") or ()
-    if told.get("kind") != "p" or "key" not in told or any("attached" not in it for it in partitions):
+    """Return how a table is divided; None where it is not."""
+    if told["kind"] != "p":
         return None
     return TableDivision(
         key=told["key"],
         key_columns=read_key_columns(told["key"]),
-        partitions=tuple(_partition(it) for it in partitions),
+        partitions=tuple(_partition(it) for it in told["partitions"] or ()),
     )
 
 
@@ -321,16 +310,8 @@ def _column(told: Mapping[str, Any]) -> DefinedColumn:
         generation=_GENERATIONS[told["generated"]],
         is_identity=told["ident"] != "",
         default=told["default"],
-        types=_types(told),
+        types=None if told["types"] is None else tuple(_type(it) for it in told["types"]),
     )
-
-
-def _types(told: Mapping[str, Any]) -> tuple[DefinedType, ...] | None:
-    """Return a column's own types; as functions of an earlier version tell them where they are those. None where they
-    are not told."""
-    if "types" in told:
-        return None if told["types"] is None else tuple(_type(it) for it in told["types"])
-    return types_by_labels(told["oid"], told["type"], told["labels"])
 
 
 def _type(told: Mapping[str, Any]) -> DefinedType:

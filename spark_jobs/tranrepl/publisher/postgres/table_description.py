@@ -178,7 +178,7 @@ _READ_BEFORE = f"""{_OF_THE_EVENT}, 'rewrite', rewrite, 'columns', columns, 'alt
   {_TOLD_TYPES}, 'kept_values', kept_values"""
 _TABLE = """
 SELECT json_build_object(
-  'v', 5, $read_before, 'oid', c.oid, 'schema', $schema,$xmin_of_table
+  'v', 1, $read_before, 'oid', c.oid, 'schema', $schema,$xmin_of_table
   'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
   'rowsecurity', c.relrowsecurity, 'defaults_told', c.oid = ANY ($locked),
   'key', CASE WHEN c.relkind = 'p' AND c.oid = ANY ($locked) THEN pg_get_partkeydef(c.oid) END,
@@ -232,7 +232,7 @@ EXECUTE statement INTO message, identity, has_children
 )
 
 # A partitioned table of which nothing else was changed is told without all else.
-_PARTITIONS_ALONE = f"message := json_build_object('v', 5, {_OF_THE_EVENT}, 'oid', published)::text;"
+_PARTITIONS_ALONE = f"message := json_build_object('v', 1, {_OF_THE_EVENT}, 'oid', published)::text;"
 
 # Each query may see more than the one before it. What is told to be seen is what all of them have seen. Variables of a
 # block are empty whenever it begins, which costs nothing. Each condition costs a plan: those of few tables stand
