@@ -71,7 +71,7 @@ for _driver in ("psycopg", "psycopg.transaction", "sqlalchemy.pool.impl.NullPool
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One database, and who we are there. The password never appears in its repr."""
+    """One database, and who we are there. No secret appears in its repr."""
 
     connection_id: str
     kind: str
@@ -80,7 +80,7 @@ class Connection:
     login: str | None = None
     password: str | None = field(default=None, repr=False)
     database: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     """What its extra holds, in text: what is no text there, in JSON's."""
 
     def __str__(self) -> str:

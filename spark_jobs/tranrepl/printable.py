@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _OBEYED = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\u00ad\u034f\u115f\u1160\u180e\ufe00-\ufe0f\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 """Control characters but the tab and the end of a line, marks that turn the direction of text, and what is invisible
 or no character at all."""

@@ -80,4 +80,4 @@ def _content(session: _Session, table: TableName, columns: list[str]) -> Content
 
 
 def _session(connection: Connection) -> _Session:
-    return psycopg.connect(**connection.libpq_parameters("tranrepl comparison"))  # type: ignore[arg-type]
+    return psycopg.connect(**connection.libpq_parameters("tranrepl comparison"), client_encoding="utf8")  # type: ignore[arg-type]

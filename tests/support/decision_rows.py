@@ -164,6 +164,7 @@ ROWS = (
         before=("INSERT INTO {t} VALUES (2, 'red')",),
         first="INSERT INTO {t} VALUES (1, 'green')",
         after=("INSERT INTO {t} VALUES (3, 'crimson')",),
+        copied=True,
     ),
     DecisionRow(
         "type_owner",

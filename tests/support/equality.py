@@ -39,7 +39,7 @@ def copy_rows(
 
 
 def _session(connection: Connection) -> psycopg.Connection[tuple[Any, ...]]:
-    return psycopg.connect(**connection.libpq_parameters("test"))  # type: ignore[arg-type]
+    return psycopg.connect(**connection.libpq_parameters("test"), client_encoding="utf8")  # type: ignore[arg-type]
 
 
 def _copy(

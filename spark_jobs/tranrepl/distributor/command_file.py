@@ -124,12 +124,9 @@ class _File:
 
     def open(self) -> None:
         with _store_errors(self._folder):
-            _make_private(self._folder)
-            self._file = os.fdopen(
-                os.open(self._folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600), "wb"
-            )
+            make_private(self._folder)
+            self._file = new_private_file(self._folder / self._name)
             self._opened.append(self._file)
-            os.fchmod(self._file.fileno(), 0o600)
 
     def write(self, commands: pa.Table) -> None:
         with _store_errors(self._folder):
@@ -171,7 +168,14 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _make_private(folder: Path) -> None:
+def new_private_file(path: Path) -> BinaryIO:
+    """Create a file that is not there for this user alone, whatever the umask, and open it for writing."""
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600), "wb")
+    os.fchmod(file.fileno(), 0o600)
+    return file
+
+
+def make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for this user alone, whatever the umask."""
     missing = [it for it in (folder, *folder.parents) if not it.exists()]
     for it in reversed(missing):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tranrepl.distributor.command_file import mounted_path
+from tranrepl.distributor.command_file import make_private, mounted_path, new_private_file
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store import new_folder, read_file, write_file
 from tranrepl.distributor.store_folders import StoreFolders
@@ -64,9 +64,13 @@ def mark_store(database: DistributionDatabase, store: str) -> list[str]:
         if (path / MARK).exists():
             done = []
         else:
-            path.mkdir(parents=True, exist_ok=True)
-            written.write_text(text)
-            written.replace(path / MARK)
+            make_private(path)
+            with new_private_file(written) as file:
+                file.write(text.encode())
+            # Of two setups at once, one makes it.
+            with suppress(FileExistsError):
+                (path / MARK).hardlink_to(written)
+            written.unlink()
             done = [f"marked store {store} as that of {database.where}"]
     except OSError:
         # What setup writes there says so, where it writes something; jobs refuse a store without a mark.

@@ -38,8 +38,13 @@ def made(databases: DatabasesFactory) -> Databases:
     return made
 
 
+_PATH = "SET search_path = pg_catalog, pg_temp"
+
+
 def _site(databases: Databases, folder: Path, **settings: Any) -> Site:
-    return Site(databases, folder / "store", ["public.item"], **{"replicate_ddl": True, **settings})
+    # Two publications of it deliver to one table.
+    article = {"source": "public.item", "truncate": "ignore"}
+    return Site(databases, folder / "store", [article], **{"replicate_ddl": True, **settings})
 
 
 def _triggers(databases: Databases) -> list[str]:
@@ -158,7 +163,9 @@ def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
     not_there = "schema changes stop the publication: the event triggers that announce them are not there"
     assert f"{not_there}; `tranrepl script {file} --publisher` prints the statements" in shown
     statements = _printed(owner, tmp_path)
-    assert statements.startswith(f"-- in database {database} of the Publisher, as a superuser\nALTER FUNCTION")
+    assert statements.startswith(
+        f"-- in database {database} of the Publisher, as a superuser\n{_PATH};\nALTER FUNCTION"
+    )
     execute(made.publisher, statements)
     assert check(_site(owner, tmp_path).topology).warnings == []
     assert _printed(owner, tmp_path) == ""

@@ -55,7 +55,7 @@ ARTICLES = {
     "statements": ArticleKind(STATEMENTS),
     "custom procedure": ArticleKind({"ins_cmd": "CALL own_ins"}, made=(_TABLE, _CUSTOM), repaired=False),
     "no deletes": ArticleKind({"del_cmd": "NONE"}, repaired=False),
-    "SQLite": ArticleKind(STATEMENTS, kind="sqlite", repaired=False),
+    "SQLite": ArticleKind(STATEMENTS, kind="sqlite"),
 }
 ERRORS = {
     "row is there": ErrorKind(

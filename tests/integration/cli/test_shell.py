@@ -92,7 +92,7 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
         f"purchasing: 2 articles, 1 subscription, nothing to mend\n{NO_POOLS}\n"
     )
     checked = json.loads(_done(typed("check", file, "--json", environment=environment)))
-    assert checked == {"problems": [], "warnings": [], "not_checked": [NO_POOLS]}
+    assert checked == {"problems": [], "warnings": [], "not_checked": [NO_POOLS], "alerts": []}
     scripted = _done(typed("script", file, environment=environment))
     set_up = tranrepl("setup", file, environment=environment)
     warning, remedy = set_up.err.splitlines()

@@ -221,7 +221,7 @@ def test_a_procedure_that_is_edited_meanwhile_is_called(site: Site, monkeypatch:
         ((body,),) = site.at_subscriber(
             "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE prosrc LIKE '%INSERT INTO%item%' AND prokind = 'p'"
         )
-        edited = str(body).replace("BEGIN\n", "BEGIN\n  INSERT INTO trail VALUES (1);\n", 1)
+        edited = str(body).replace("BEGIN\n", "BEGIN\n  INSERT INTO public.trail VALUES (1);\n", 1)
         site.at_subscriber("CREATE TABLE trail (id int)", edited)
         _change(site)
         delivery.wait_until_delivered()

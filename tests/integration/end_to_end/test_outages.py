@@ -73,7 +73,7 @@ def _assert_refused(job: Job, site: Site, proxy: Proxy) -> None:
     proxy.repair()
 
 
-_REGISTERS = b"INSERT INTO msrepl_batches"
+_REGISTERS = b"INSERT INTO public.msrepl_batches"
 _SETS_WATERMARK = b"SET transaction_timestamp"
 
 

@@ -250,7 +250,7 @@ def test_missing_rights_are_warnings_and_their_grants_mend_them(
     site = _site(owners, tmp_path, ("t",))
     _one_table(site)
     name = jobs.subscriber.login
-    execute(owners.publisher, f"GRANT SELECT ON t TO {name}")
+    execute(owners.publisher, f"GRANT SELECT ON t, tranrepl.message_secret TO {name}")
     execute(
         owners.subscriber,
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}",

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
-from alembic import command as alembic
-from alembic.config import Config
 
 from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.item_site import assert_refused_everywhere, assert_reinitializes, command, grow, insert, run
-from support.observed import distribution_rows, stored_commands
-from support.site import Rows, Site, execute
-from tranrepl.distributor import migrations
-from tranrepl.distributor.store_mark import MARK
-from tranrepl.errors import ConfigurationError, MustBeReinitializedError
+from support.observed import stored_commands
+from support.site import Rows, Site
+from tranrepl.errors import MustBeReinitializedError
 from tranrepl.settings.publication import SyncType
 
 _TABLE = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
@@ -126,75 +120,3 @@ def test_a_publisher_that_was_moved_begins_anew(moved: Site, tmp_path: Path) -> 
     insert(moved, 4, 6, "after")
     assert_refused_everywhere(moved, tmp_path, "the connection leads to another server")
     assert_reinitializes(moved, tmp_path)
-
-
-# Brought up to date
-
-
-def _as_before(site: Site, statements: Sequence[str]) -> None:
-    """Leave the tables as an earlier version did, which did not record whose log it read, and no mark in the store."""
-    (Path(site.publication.distributor.store) / MARK).unlink()
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    engine = sa.create_engine(site.databases.distribution.sqlalchemy_url())
-    with engine.begin() as session:
-        config.attributes["connection"] = session
-        alembic.downgrade(config, "0008")
-    engine.dispose()
-    execute(site.databases.subscriber, *statements)
-
-
-_WATERMARK_KEY = "publisher_db, publication, subscription, stream"
-_SNAPSHOT_KEY = "publisher_db, publication, subscription, article, range_number"
-_OLD_TABLES = (
-    "DROP TABLE msrepl_version",
-    "ALTER TABLE msreplication_subscriptions DROP COLUMN publisher_system",
-    f"ALTER TABLE msreplication_subscriptions ADD PRIMARY KEY ({_WATERMARK_KEY})",
-    "ALTER TABLE msreplication_snapshots DROP COLUMN publisher_system",
-    f"ALTER TABLE msreplication_snapshots ADD PRIMARY KEY ({_SNAPSHOT_KEY})",
-)
-
-
-@pytest.mark.slow
-def test_a_publication_of_an_earlier_version_goes_on_after_setup(shards: tuple[Site, Site], tmp_path: Path) -> None:
-    site, _ = shards
-    site.set_up()
-    insert(site, 1, 3, "before")
-    run(site)
-    insert(site, 4, 6, "not delivered yet")
-    _as_before(site, _OLD_TABLES)
-    for verb in ("run", "status"):
-        assert f"`tranrepl setup {tmp_path}/purchasing.yaml`" in command(site, tmp_path, verb).err
-    assert command(site, tmp_path, "setup").status == 0
-    run(site)
-    insert(site, 7, 9, "after")
-    run(site)
-    assert _received(site) == _rows(site)
-    ((system,),) = distribution_rows(site, "SELECT publisher_system FROM mspublications")
-    assert site.at_subscriber("SELECT publisher_system FROM msreplication_subscriptions") == [(system,)]
-
-
-@pytest.mark.slow
-def test_the_second_of_two_sharing_publishers_must_reinitialize(shards: tuple[Site, Site], tmp_path: Path) -> None:
-    one, two = shards
-    for site in shards:
-        site.set_up()
-    insert(one, 1, 3, "one")
-    run(one)
-    insert(two, 4, 6, "two")
-    for site in shards:
-        _as_before(site, ())
-    one.at_subscriber("DELETE FROM msreplication_subscriptions WHERE transaction_timestamp = '\\x0000000000000000'")
-    execute(one.databases.subscriber, *_OLD_TABLES)
-    assert command(one, tmp_path, "setup").status == 0
-    outcome = command(two, tmp_path, "setup")
-    assert "deactivated subscription reporting: its Subscriber had no watermark of this Publisher" in outcome.out
-    with pytest.raises(ConfigurationError, match="must be reinitialized"):
-        run(two)
-    one.at_subscriber("INSERT INTO item VALUES (4, 'two'), (5, 'two'), (6, 'two')")
-    assert command(two, tmp_path, "reinitialize", "--log-reader").status == 0
-    insert(one, 7, 7, "one")
-    insert(two, 8, 8, "two")
-    for site in shards:
-        run(site)
-    assert _received(one) == _rows(one, two)

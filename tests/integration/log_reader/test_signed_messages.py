@@ -26,7 +26,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
 
 _ANYBODY = "anybody"
-_WROTE = "the Publisher's log holds a message of prefix tranrepl.{} that setup's secret did not sign"
+_WROTE = "the Publisher's log holds a message of prefix tranrepl.{} that is not signed with setup's secret"
 _MESSAGES = """
 SELECT convert_from(substr(data, 31), 'UTF8') FROM pg_logical_slot_peek_binary_changes(
   (SELECT slot_name FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE 'tranrepl%'),

@@ -54,8 +54,12 @@ def _overlapping_transactions(publisher: Connection) -> None:
         session.close()
 
 
+# Two publications of it deliver to one table.
+_ARTICLE = {"source": "public.t", "truncate": "ignore"}
+
+
 def _site(databases: Databases, tmp_path: Path, **settings: Any) -> Site:
-    site = Site(databases, tmp_path / "store", ["public.t"], **settings)
+    site = Site(databases, tmp_path / "store", [_ARTICLE], **settings)
     site.at_publisher("CREATE TABLE t (id int PRIMARY KEY, text text)")
     site.set_up()
     return site
@@ -96,7 +100,7 @@ def test_a_log_read_in_many_ranges_is_the_same_log(site: Site, monkeypatch: pyte
 
 def _twin(site: Site, tmp_path: Path) -> Site:
     """Return another publication of the same table: read in one piece, its log gives what the ranges must give."""
-    twin = Site(site.databases, tmp_path / "twin", ["public.t"], publication="twin")
+    twin = Site(site.databases, tmp_path / "twin", [_ARTICLE], publication="twin")
     twin.set_up()
     return twin
 

@@ -208,6 +208,7 @@ def test_a_postgres_login_makes_schema_changes_with_the_documented_rights(roles:
     distribution = roles.limited("distribution")
     owners = Databases(roles.owners.publisher, roles.owners.subscriber, distribution)
     Site(owners, tmp_path / "store", ARTICLES, replicate_ddl=True).set_up()
+    roles.grant("publisher", "Publisher, where another login ran setup")
     roles.grant("subscriber", "Subscriber, after setup")
     site = Site(
         Databases(roles.limited("publisher"), roles.limited("subscriber"), distribution),

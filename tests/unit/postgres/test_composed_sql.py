@@ -76,7 +76,7 @@ _REFUSED: dict[Callable[[str], sql.Composable], tuple[str, ...]] = {
         "U&'x'",
         "$1",
     ),
-    condition_sql: ("true); DROP TABLE t; --", "a /* b */", "(a", "a]"),
+    condition_sql: ("true); DROP TABLE t; --", "a /* b */", "(a", "a]", "name'\\' = a); DROP TABLE x; -- '"),
     bound_sql: ("FOR VALUES IN (f())", "FOR VALUES IN (1); DROP TABLE t", "DEFAULT PARTITION BY LIST (a)", "IN (1)"),
     division_sql: ("RANGE (a) TABLESPACE x", "RANGE (a), (b)", "RANGE (public.f(a))", "a", "RANGE"),
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationInfo, field_validator
 
 from tranrepl.errors import ErrorReport
 from tranrepl.model.latency import Leg, Quantiles
+from tranrepl.printable import printable
 
 
 class LastRun(BaseModel):
@@ -35,6 +36,12 @@ class LastError(ErrorReport):
     acknowledged_by: str | None = None
     next_steps: tuple[str, ...] = ()
     """What can be done about it, as lines of a shell; empty where it is healed, or its text says all."""
+
+    @field_validator("message")
+    @classmethod
+    def _shown(cls, message: str, _: ValidationInfo) -> str:
+        # Its lines are the message's, which was one line when it was written down, and its remedy's.
+        return printable(message)
 
 
 class RetainedLogStatus(BaseModel):

@@ -15,6 +15,7 @@ from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import msrepl_errors
 from tranrepl.distributor.text_encoding import writable
 from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def _error_row(row: sa.Row[tuple[object, ...]]) -> ErrorRow:
     seqno = fields["xact_seqno"]
     report = ErrorReport(
         kind=ErrorKind(fields["error_type"]),
-        message=fields["error_text"],
+        message="",
         number=fields["error_code"],
         xact_seqno=bytes(seqno).hex() if seqno is not None else None,
         command_id=fields["command_id"],
@@ -109,6 +110,8 @@ def _error_row(row: sa.Row[tuple[object, ...]]) -> ErrorRow:
         not_repaired=fields["not_repaired"],
         schema_change=fields["schema_change"],
     )
+    # Its lines are the message's and its remedy's.
+    report = report.model_copy(update={"message": printable(fields["error_text"])})
     return ErrorRow(
         report,
         fields["time"],

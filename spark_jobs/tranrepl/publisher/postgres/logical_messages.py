@@ -122,7 +122,7 @@ def told_unsigned(messages: Sequence[UnsignedMessage], end: int) -> str | None:
     if first is None:
         return None
     return (
-        f"the Publisher's log holds a message of prefix {first.kind.prefix} that setup's secret did not sign, by "
+        f"the Publisher's log holds a message of prefix {first.kind.prefix} that is not signed with setup's secret, by "
         f"transaction {first.xid}: it is ignored. Every login of the Publisher may write such messages"
     )
 

@@ -36,7 +36,8 @@ BEGIN
      WHERE c.oid = {table}::pg_catalog.regclass AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
   LOOP
     EXECUTE pg_catalog.format(
-      'REVOKE ALL ON {secret} FROM %s', CASE it WHEN 0 THEN 'PUBLIC' ELSE it::pg_catalog.regrole::text END);
+      'REVOKE ALL ON {secret} FROM %s',
+      CASE WHEN it OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC' ELSE it::pg_catalog.regrole::text END);
   END LOOP;
 END
 $do$""").format(table=sql.Literal(_SECRET.as_string(None)), secret=_SECRET)
@@ -120,6 +121,7 @@ def change_secret(session: Session) -> None:
 
     What transactions of before have signed stays good, and nothing that later ones sign with the former one.
     """
+    session.execute("SET LOCAL lock_timeout = '10s'")
     # No transaction signs between the look at which of them have begun and the change.
     session.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(_SECRET))
     session.execute(_CHANGE_SECRET)

@@ -26,6 +26,7 @@ ANNOUNCE_CALL = "announce"
 # The user's schemas shadow nothing. Planning costs more than the queries do. Values are told as a session that reads
 # the log shows them.
 _SETTINGS = """SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '0'
 SET plan_cache_mode = 'force_generic_plan'
 SET jit = 'off'
 SET "DateStyle" = 'ISO, YMD'

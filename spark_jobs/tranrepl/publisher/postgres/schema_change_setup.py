@@ -10,7 +10,7 @@ from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, UndefinedFunction
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.session import SAFE_PATH, Session, translated_errors
 from tranrepl.publisher.postgres.message_secret import (
     SCHEMA,
     SECRET_TABLE,
@@ -192,7 +192,11 @@ class SchemaChangeSetup:
         """Return the statements for what setup may not make, in their order."""
         with translated_errors(self._where):
             left = [step for step in self._missing(announced=announced) if not step.allowed]
-            return [it.as_string(self._session) for step in left for it in step.statements]
+        for problem in self.problems():
+            raise problem
+        statements = [it.as_string(self._session) for step in left for it in step.statements]
+        # Whoever runs them has a path of their own, where others may have made operators.
+        return [f"SET search_path = {SAFE_PATH}", *statements] if statements else []
 
     def why_unannounced(self) -> str | None:
         """Say why schema changes are not announced now; None where they are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from psycopg import sql
@@ -52,6 +53,7 @@ SELECT found.rank, found.remove, found.create FROM (
  ORDER BY found.rank
 """
 _FOREIGN_KEY = 2
+_BUILDS = re.compile(r"ALTER TABLE [^;]+? ADD CONSTRAINT |CREATE (UNIQUE )?INDEX ")
 _REFERENCED_FROM = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint
                 WHERE contype = 'f' AND confrelid = %(table)s AND conrelid <> ALL (%(ours)s::oid[]))
@@ -283,7 +285,13 @@ class PostgresSnapshot:
     def _build(self, statement: str) -> None:
         try:
             with translated_errors(f"{self.where}: {statement}"):
-                self._session.execute(trusted(statement))
+                # Of what the table of snapshots holds, one statement of these two kinds alone is run.
+                if not _BUILDS.match(statement):
+                    raise ConfigurationError(
+                        f"{self.where}: what a snapshot has to build is no index and no constraint: {statement}",
+                        remedy="`tranrepl reinitialize FILE -s NAME` copies the rows of the article again",
+                    )
+                self._session.execute(trusted(statement), binary=True)
         except DataError as error:
             raise DataError(
                 f"{error.message}: the rows of the snapshot violate it",
