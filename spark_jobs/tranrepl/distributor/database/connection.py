@@ -57,8 +57,12 @@ def _first_engine(connection: Connection) -> sa.Engine:
 
 def _open_session(connection: Connection) -> Session:
     session = connect(connection, "tranrepl", autocommit=True)
-    with translated_errors(f"distribution database {connection.database}"):
-        session.execute(_SESSION_SETTINGS)
+    try:
+        with translated_errors(f"distribution database {connection.database}"):
+            session.execute(_SESSION_SETTINGS)
+    except ReplicationError:
+        session.close()
+        raise
     session.autocommit = False
     return session
 

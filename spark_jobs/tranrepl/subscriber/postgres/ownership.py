@@ -37,9 +37,13 @@ def lets_procedures_follow(session: Session) -> list[str]:
     if not has_table(session, OBJECTS):
         return []
     role = sql.Identifier(our_role(session)).as_string(session)
-    others = [f"ALTER PROCEDURE {it} OWNER TO {role}" for (it,) in session.execute(_PROCEDURES, [SCHEMA])]
     model = TableName(SCHEMA, "msreplication_objects")
     rights = grants_on_tables(session, [model], "SELECT", "INSERT", "UPDATE", "DELETE")
+    # Which procedures are generated is read there.
+    found = (
+        session.execute(_PROCEDURES, [SCHEMA]).fetchall() if not grants_on_tables(session, [model], "SELECT") else []
+    )
+    others = [f"ALTER PROCEDURE {it} OWNER TO {role}" for (it,) in found]
     return [*others, *grants_on_schemas(session, [SCHEMA], "CREATE"), *rights]
 
 
