@@ -133,6 +133,7 @@ def test_a_job_that_may_not_use_what_setup_made_is_told_before(world: World, tmp
     problems = _problems(site)
     assert [it.message.partition(": role")[0].split(" ")[0] for it in problems] == [
         "Publisher",
+        "Publisher",
         "distribution",
         "Subscriber",
     ]

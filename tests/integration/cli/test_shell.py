@@ -105,12 +105,15 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
     subscriber, publisher = site.databases.subscriber, site.databases.publisher
     assert done == [
         f"  created the tables of distribution database {site.databases.distribution.database}",
+        f"  marked store {site.publication.distributor.store} as that of distribution database "
+        f"{site.databases.distribution.database}",
         "  created the tables of Subscriber reporting",
         "  created table sales.customer at Subscriber reporting",
         '  created table sales."Order Lines" at Subscriber reporting',
         *(f"  created procedure sp_MS{it}_salescustomer at Subscriber reporting" for it in ("ins", "upd", "del")),
         f"  created subscription reporting at {subscriber.database}",
         f"  created schema tranrepl at Publisher {publisher.database}",
+        f"  made the secret that signs messages in the log at Publisher {publisher.database}",
         f"  created the functions that announce schema changes at Publisher {publisher.database}",
         f"  created the event triggers that announce schema changes at Publisher {publisher.database}",
         "  set REPLICA IDENTITY FULL on sales.customer",

@@ -21,7 +21,7 @@ _TRAIL = """
 CREATE TABLE trail (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, watermark bytea, txid bigint);
 CREATE FUNCTION leave_trail() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO trail (watermark, txid) VALUES (NEW.transaction_timestamp, txid_current());
+  INSERT INTO public.trail (watermark, txid) VALUES (NEW.transaction_timestamp, txid_current());
   RETURN NULL;
 END $$;
 CREATE TRIGGER trail AFTER UPDATE ON msreplication_subscriptions FOR EACH ROW

@@ -120,6 +120,7 @@ def _is_taken_over(session: Session, place: str, text: str) -> bool:
 
 def test_any_text_is_refused_or_part_of_one_statement(databases: DatabasesFactory) -> None:
     with connect(databases().subscriber, "test", autocommit=True) as session:
+        session.execute("SET search_path = public")
         session.execute("CREATE TABLE t (id int, a text, b int) PARTITION BY LIST (a)")
 
         for place, texts in _KNOWN.items():
@@ -139,6 +140,7 @@ def test_any_text_is_refused_or_part_of_one_statement(databases: DatabasesFactor
 def test_names_and_constants_are_no_places_for_values(databases: DatabasesFactory) -> None:
     odd = "50% %s %(x)s %%"
     with connect(databases().subscriber, "test", autocommit=True) as session:
+        session.execute("SET search_path = public")
         table, column = sql.Identifier(odd), sql.Identifier(f"{odd}!")
         session.execute(sql.SQL("CREATE TABLE {} ({} text)").format(table, column))
         insert = sql.SQL("INSERT INTO {} ({}) VALUES (%s), ({})").format(table, column, sql.Literal(odd))
