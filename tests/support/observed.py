@@ -30,9 +30,9 @@ CREATE TABLE audit (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, operati
 CREATE FUNCTION audit_item() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF TG_OP = 'DELETE' THEN
-    INSERT INTO audit (operation, id, xact) VALUES (TG_OP, OLD.id, OLD.xact);
+    INSERT INTO public.audit (operation, id, xact) VALUES (TG_OP, OLD.id, OLD.xact);
   ELSE
-    INSERT INTO audit (operation, id, xact) VALUES (TG_OP, NEW.id, NEW.xact);
+    INSERT INTO public.audit (operation, id, xact) VALUES (TG_OP, NEW.id, NEW.xact);
   END IF;
   RETURN NULL;
 END $$;

@@ -103,10 +103,10 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
     assert "airflow pools set replication_purchasing_reporting 1 'One delivery at a time" in remedy
     done = set_up.out.splitlines()
     subscriber, publisher = site.databases.subscriber, site.databases.publisher
+    distribution = f"distribution database {site.databases.distribution.database}"
     assert done == [
-        f"  created the tables of distribution database {site.databases.distribution.database}",
-        f"  marked store {site.publication.distributor.store} as that of distribution database "
-        f"{site.databases.distribution.database}",
+        f"  created the tables of {distribution}",
+        f"  marked store {site.publication.distributor.store} as that of {distribution}",
         "  created the tables of Subscriber reporting",
         "  created table sales.customer at Subscriber reporting",
         '  created table sales."Order Lines" at Subscriber reporting',
