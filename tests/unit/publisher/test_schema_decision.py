@@ -358,13 +358,6 @@ def test_a_renamed_label_before_what_setup_found_reinitializes_where_it_has_anot
         assert renamed_since(reinitialized, found, announced) is None
 
 
-def test_labels_that_an_earlier_version_wrote_down_follow() -> None:
-    earlier = _mood("sad").model_dump(exclude={"types"}) | {"labels": ["sad"]}
-    before = _table(_ID, DefinedColumn.model_validate(earlier), _B)
-    (change,) = _decided(_table(_ID, _mood("sad", "glad"), _B), before=before, tag="ALTER TYPE").labels
-    assert (change.action, change.label) == (LabelAction.ADD, "glad")
-
-
 def test_what_a_type_is_made_of_stops_where_values_change() -> None:
     forms = [DefinedType(oid=_OWN, name="public.pair", form=it) for it in ("two", "three")]
     before, now = (_table(_ID, _column(2, "a", _OWN, types=(it,)), _B) for it in forms)
