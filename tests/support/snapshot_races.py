@@ -14,7 +14,7 @@ from tranrepl.distribution import delivery
 from tranrepl.errors import FencedError, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.snapshot import initialization
-from tranrepl.subscriber.generic import snapshot as generic_loading
+from tranrepl.subscriber.base import snapshot as generic_loading
 from tranrepl.subscriber.postgres import snapshot as loading
 
 _MOST_TURNS = 8

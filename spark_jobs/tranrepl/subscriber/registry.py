@@ -17,7 +17,7 @@ from tranrepl.subscriber.postgres.dialect import PostgresDialect
 from tranrepl.subscriber.subscriber import Scripted
 
 if TYPE_CHECKING:
-    from tranrepl.subscriber.generic.database import SqlDatabase
+    from tranrepl.subscriber.base.database import SqlDatabase
 
 SCRIPTED_KINDS = ("mariadb", "mssql", "mysql")
 """Kinds of connection whose procedures can be scripted without a Subscriber."""
@@ -28,7 +28,7 @@ def dialect_of(connection: Connection) -> Dialect:
     dialect, by statements."""
     if connection.kind in POSTGRES_KINDS:
         return PostgresDialect()
-    from tranrepl.subscriber.generic.dialect import SqlDialect
+    from tranrepl.subscriber.base.dialect import SqlDialect
 
     return SqlDialect(_sql_database(connection.kind))
 
@@ -36,7 +36,7 @@ def dialect_of(connection: Connection) -> Dialect:
 @cache
 def _sql_database(kind: str) -> SqlDatabase:
     """Import and return a database, and no other: a delivery to PostgreSQL starts sooner without them."""
-    from tranrepl.subscriber.generic.database import SqlDatabase
+    from tranrepl.subscriber.base.database import SqlDatabase
     from tranrepl.subscriber.mariadb.database import MariaDb
     from tranrepl.subscriber.mssql.database import SqlServer
     from tranrepl.subscriber.sqlite.database import Sqlite
@@ -65,8 +65,8 @@ def script_of(kind: str, articles: Iterable[tuple[RegisteredArticle, TableDescri
 
     Raises ConfigurationError where that kind has no procedures, or needs its Subscriber for them.
     """
-    from tranrepl.subscriber.generic.destination import intended_target
-    from tranrepl.subscriber.generic.procedures import scripted
+    from tranrepl.subscriber.base.destination import intended_target
+    from tranrepl.subscriber.base.procedures import scripted
 
     database = _sql_database(kind) if kind in SCRIPTED_KINDS else None
     if database is None or database.scripter is None:

@@ -21,7 +21,7 @@ from support.validated_site import article_of
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import Repair
-from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.mariadb import comparison as mariadb_comparison
 from tranrepl.validation import comparison
 from tranrepl.validation.comparison import Found

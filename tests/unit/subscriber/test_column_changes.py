@@ -14,8 +14,8 @@ from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import ColumnChange, LabelChange
 from tranrepl.model.table_definition import TableDefinition, UniqueConstraint
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.generic.column_changes import ColumnPlan, RowUpdate, column_plan, reload_reason
-from tranrepl.subscriber.generic.column_steps import (
+from tranrepl.subscriber.base.column_changes import ColumnPlan, RowUpdate, column_plan, reload_reason
+from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
     DroppedColumn,
     NullableColumn,

@@ -6,7 +6,7 @@ import pytest
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.dialects.sqlite import SQLite
 
-from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration, with_primary_key
+from tranrepl.subscriber.base.column_declaration import ColumnDeclaration, find_declaration, with_primary_key
 
 _MARIADB = """CREATE TABLE `t` (
   `b``c` varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT 'x, NOT NULL' COMMENT 'a

@@ -12,10 +12,10 @@ from support.command_history import Column, table_description
 from support.subscribers import KEY
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.base.catalogue import Destination
+from tranrepl.subscriber.base.column_check import column_problems
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.capabilities import NameCase
-from tranrepl.subscriber.generic.catalogue import Destination
-from tranrepl.subscriber.generic.column_check import column_problems
-from tranrepl.subscriber.generic.database import SqlDatabase
 from tranrepl.subscriber.mssql.database import SqlServer
 
 _ANY = SqlDatabase("oracle")

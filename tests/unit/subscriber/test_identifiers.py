@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tranrepl.subscriber.generic.identifiers import Identifiers
+from tranrepl.subscriber.base.identifiers import Identifiers
 
 _HOSTILE = "a\"b`c]d;'\\ -- %s %(x)s :y {} $$"
 

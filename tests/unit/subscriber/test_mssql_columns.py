@@ -9,7 +9,7 @@ from support.schema_changes import added, change
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import source_type
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.generic.column_changes import column_plan
+from tranrepl.subscriber.base.column_changes import column_plan
 from tranrepl.subscriber.mssql.columns import declaration
 from tranrepl.subscriber.mssql.database import SqlServer
 

@@ -14,8 +14,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.generic.destination import intended_target
-from tranrepl.subscriber.generic.statements import Shape, statement
+from tranrepl.subscriber.base.destination import intended_target
+from tranrepl.subscriber.base.statements import Shape, statement
 from tranrepl.subscriber.mssql.database import SqlServer
 from tranrepl.subscriber.registry import script_of
 from tranrepl.subscriber.subscriber import Scripted

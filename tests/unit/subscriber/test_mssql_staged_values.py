@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from tranrepl.model.source_types import source_type
+from tranrepl.subscriber.base.staged_bulk import StagedColumn
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.generic.staged_bulk import StagedColumn
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn
 from tranrepl.subscriber.mssql.staged_values import staged_column
 

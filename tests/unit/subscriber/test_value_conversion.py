@@ -12,7 +12,7 @@ from sqlalchemy.dialects import mssql as untyped
 from tranrepl.connections import from_environment
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.source_types import source_type
-from tranrepl.subscriber.generic.database import SqlDatabase
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.mssql.database import SqlServer
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.row_filter_translation import translated_filter

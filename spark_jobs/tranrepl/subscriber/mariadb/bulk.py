@@ -16,8 +16,7 @@ import sqlalchemy as sa
 
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import contents
-from tranrepl.subscriber.batching.folded import FoldedUpdates
-from tranrepl.subscriber.generic.staged_bulk import (
+from tranrepl.subscriber.base.staged_bulk import (
     MASK,
     BulkRules,
     BulkTarget,
@@ -26,6 +25,7 @@ from tranrepl.subscriber.generic.staged_bulk import (
     image_columns,
     require,
 )
+from tranrepl.subscriber.batching.folded import FoldedUpdates
 from tranrepl.subscriber.mariadb.literals import hexadecimal
 from tranrepl.subscriber.mariadb.sql_text import IDENTIFIERS
 

@@ -20,9 +20,9 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.source_types import source_type
+from tranrepl.subscriber.base.bulk_rules import Place, TableFacts, allowed_operations, unedited_operations
+from tranrepl.subscriber.base.staged_bulk import BulkRules, BulkTarget, StagedColumn
 from tranrepl.subscriber.constraints import parents_first
-from tranrepl.subscriber.generic.bulk_rules import Place, TableFacts, allowed_operations, unedited_operations
-from tranrepl.subscriber.generic.staged_bulk import BulkRules, BulkTarget, StagedColumn
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, literals
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, ends_with_body
 from tranrepl.subscriber.replication_tables import OBJECTS

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
-from tranrepl.subscriber.generic.database import spelled
+from tranrepl.subscriber.base.database import spelled
 from tranrepl.subscriber.value_conversion import UUID_FORM, ColumnType
 
 _MOST_DIGITS = 65

@@ -12,9 +12,9 @@ from pymysql.converters import escape_item
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import InternalError
-from tranrepl.subscriber.generic.catalogue import Place
-from tranrepl.subscriber.generic.column_declaration import find_declaration
-from tranrepl.subscriber.generic.column_steps import (
+from tranrepl.subscriber.base.catalogue import Place
+from tranrepl.subscriber.base.column_declaration import find_declaration
+from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
     ColumnStep,
     DroppedColumn,
@@ -23,7 +23,7 @@ from tranrepl.subscriber.generic.column_steps import (
     RenamedColumn,
     RetypedColumn,
 )
-from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
+from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
 
 

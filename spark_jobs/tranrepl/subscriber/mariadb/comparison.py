@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from pymysql.converters import escape_item
 
 from tranrepl.model.comparison import Form
-from tranrepl.subscriber.generic.comparison import ComparisonWays
-from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.base.comparison import ComparisonWays
+from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.mariadb.comparison_statements import MariaDbSide, compared_column, form_of
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
 

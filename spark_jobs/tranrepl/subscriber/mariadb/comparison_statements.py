@@ -10,8 +10,8 @@ from sqlalchemy import types
 
 from tranrepl.model.comparison import WHOLE, Form, Pages
 from tranrepl.model.source_types import Family
-from tranrepl.subscriber.generic.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
-from tranrepl.subscriber.generic.target import SqlColumn
+from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
+from tranrepl.subscriber.base.target import SqlColumn
 
 
 @dataclass(frozen=True, slots=True)

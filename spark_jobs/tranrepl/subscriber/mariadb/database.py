@@ -25,14 +25,14 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.base.bulk import BulkInsert
+from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, Place, Refusal
+from tranrepl.subscriber.base.column_steps import MadeColumn
+from tranrepl.subscriber.base.comparison import SqlComparison, open_comparison
+from tranrepl.subscriber.base.numbered_database import NumberedDatabase, procedure_ended_transaction
+from tranrepl.subscriber.base.recorded_statements import StatementRecorder
+from tranrepl.subscriber.base.staged_bulk import BulkRules
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
-from tranrepl.subscriber.generic.bulk import BulkInsert
-from tranrepl.subscriber.generic.catalogue import FILLS_ITSELF, Place, Refusal
-from tranrepl.subscriber.generic.column_steps import MadeColumn
-from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
-from tranrepl.subscriber.generic.numbered_database import NumberedDatabase, procedure_ended_transaction
-from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
-from tranrepl.subscriber.generic.staged_bulk import BulkRules
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.column_types import TYPES, decimal_digits_of, described_type

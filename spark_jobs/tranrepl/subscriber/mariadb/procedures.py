@@ -16,15 +16,15 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Operation
-from tranrepl.subscriber.capabilities import NameLimit, NameUnit
-from tranrepl.subscriber.generic.procedures import (
+from tranrepl.subscriber.base.procedures import (
     Procedure,
     ProcedureName,
     key_bits,
     mask_bytes,
     name_of,
 )
-from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.base.target import SqlTarget
+from tranrepl.subscriber.capabilities import NameLimit, NameUnit
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
 from tranrepl.subscriber.mariadb.stored_procedures import StoredRoutine, find_routines
 from tranrepl.subscriber.row_not_found import row_not_found_text

@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot.dialects.mysql import MySQL
 from sqlglot.tokens import Tokenizer
 
-from tranrepl.subscriber.generic.identifiers import Identifiers
+from tranrepl.subscriber.base.identifiers import Identifiers
 
 IDENTIFIERS = Identifiers("mysql")
 quoted_name = IDENTIFIERS.quoted

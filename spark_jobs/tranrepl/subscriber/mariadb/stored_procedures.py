@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from tranrepl.model.call_syntax import Argument
-from tranrepl.subscriber.generic.procedures import ProcedureName, count_problem
-from tranrepl.subscriber.generic.transaction_control import ends_transaction
+from tranrepl.subscriber.base.procedures import ProcedureName, count_problem
+from tranrepl.subscriber.base.transaction_control import ends_transaction
 from tranrepl.subscriber.mariadb.sql_text import tokenizer
 
 _TEXT = (

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.subscriber.generic.catalogue import Place, Refusal
+from tranrepl.subscriber.base.catalogue import Place, Refusal
 from tranrepl.subscriber.mariadb.sql_text import qualified_name
 
 _ENGINE = "InnoDB"

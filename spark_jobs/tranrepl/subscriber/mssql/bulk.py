@@ -14,9 +14,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from tranrepl.model.commands import Operation
-from tranrepl.subscriber.batching.folded import FoldedUpdates
-from tranrepl.subscriber.generic.identifiers import Identifiers
-from tranrepl.subscriber.generic.staged_bulk import (
+from tranrepl.subscriber.base.identifiers import Identifiers
+from tranrepl.subscriber.base.staged_bulk import (
     MASK,
     BulkRules,
     BulkTarget,
@@ -26,6 +25,7 @@ from tranrepl.subscriber.generic.staged_bulk import (
     require,
     value_name,
 )
+from tranrepl.subscriber.batching.folded import FoldedUpdates
 from tranrepl.subscriber.mssql.bulk_copy import bulk_copy
 from tranrepl.subscriber.mssql.staged_values import Values
 

@@ -17,10 +17,10 @@ import sqlalchemy as sa
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.source_types import source_type
+from tranrepl.subscriber.base.bulk_rules import Place, TableFacts, allowed_operations, unedited_operations
+from tranrepl.subscriber.base.staged_bulk import BulkRules, BulkTarget
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import parents_first
-from tranrepl.subscriber.generic.bulk_rules import Place, TableFacts, allowed_operations, unedited_operations
-from tranrepl.subscriber.generic.staged_bulk import BulkRules, BulkTarget
 from tranrepl.subscriber.mssql.catalogue import (
     ROWVERSION,
     CatalogueColumn,

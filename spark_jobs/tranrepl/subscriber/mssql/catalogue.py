@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tranrepl.subscriber.base.catalogue import Place, respelled
+from tranrepl.subscriber.base.identifiers import Identifiers
 from tranrepl.subscriber.capabilities import NameCase
-from tranrepl.subscriber.generic.catalogue import Place, respelled
-from tranrepl.subscriber.generic.identifiers import Identifiers
 
 Found = TypeVar("Found")
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.subscriber.generic.database import spelled
+from tranrepl.subscriber.base.database import spelled
 from tranrepl.subscriber.value_conversion import UUID_FORM, ColumnType, Moments, TextStorage
 
 _UTF_8_PAGE = 65001

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
+from tranrepl.subscriber.base.catalogue import Place, respelled
+from tranrepl.subscriber.base.column_statements import AlembicColumns, always_quoted, recording
+from tranrepl.subscriber.base.column_steps import MadeColumn, RetypedColumn
+from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.capabilities import NameCase
-from tranrepl.subscriber.generic.catalogue import Place, respelled
-from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted, recording
-from tranrepl.subscriber.generic.column_steps import MadeColumn, RetypedColumn
-from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn, find_foreign_keys, find_tables
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, column_type
 from tranrepl.subscriber.mssql.sql_text import qualified, quoted

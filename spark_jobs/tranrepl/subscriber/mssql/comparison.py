@@ -13,10 +13,10 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.comparison import Form
-from tranrepl.subscriber.generic.comparison import ComparisonWays, SqlComparison, open_comparison
-from tranrepl.subscriber.generic.database import SqlDatabase
-from tranrepl.subscriber.generic.session_errors import translated_errors
-from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.base.comparison import ComparisonWays, SqlComparison, open_comparison
+from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.session_errors import translated_errors
+from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.mssql.comparison_statements import ServerWays, SqlServerSide, compared_column, form_of
 from tranrepl.subscriber.mssql.driver import literal
 from tranrepl.subscriber.mssql.sql_text import qualified, quoted

@@ -23,21 +23,21 @@ from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
-from tranrepl.subscriber.generic.bound_statement import BoundStatement
-from tranrepl.subscriber.generic.bulk import BulkInsert
-from tranrepl.subscriber.generic.catalogue import Catalogue, Place
-from tranrepl.subscriber.generic.column_steps import MadeColumn
-from tranrepl.subscriber.generic.comparison import SqlComparison
-from tranrepl.subscriber.generic.database import UNBOUNDED_NUMERIC
-from tranrepl.subscriber.generic.numbered_database import (
+from tranrepl.subscriber.base.bound_statement import BoundStatement
+from tranrepl.subscriber.base.bulk import BulkInsert
+from tranrepl.subscriber.base.catalogue import Catalogue, Place
+from tranrepl.subscriber.base.column_steps import MadeColumn
+from tranrepl.subscriber.base.comparison import SqlComparison
+from tranrepl.subscriber.base.database import UNBOUNDED_NUMERIC
+from tranrepl.subscriber.base.numbered_database import (
     NO_TRANSACTION_OF_ITS_OWN,
     NumberedDatabase,
     procedure_ended_transaction,
 )
-from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
-from tranrepl.subscriber.generic.row_lock import RowLock
-from tranrepl.subscriber.generic.staged_bulk import BulkRules
+from tranrepl.subscriber.base.recorded_statements import StatementRecorder
+from tranrepl.subscriber.base.row_lock import RowLock
+from tranrepl.subscriber.base.staged_bulk import BulkRules
+from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mssql import statement_batches
 from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
 from tranrepl.subscriber.mssql.bulk import SqlServerBulk

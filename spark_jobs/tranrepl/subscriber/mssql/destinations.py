@@ -14,7 +14,7 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.model.catalogue import ForeignKeyDescription
 from tranrepl.model.names import TableName
-from tranrepl.subscriber.generic.catalogue import (
+from tranrepl.subscriber.base.catalogue import (
     Destination,
     Place,
     PrimaryKey,

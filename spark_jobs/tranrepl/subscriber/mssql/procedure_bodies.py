@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
 from tranrepl.model.commands import Operation
-from tranrepl.subscriber.generic.procedures import key_bits
-from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.base.procedures import key_bits
+from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.mssql.sql_text import literal, qualified, quoted
 
 WORDS = {Operation.UPDATE: 13233, Operation.DELETE: 13234}

@@ -11,7 +11,7 @@ from sqlglot.dialects.tsql import TSQL
 from sqlglot.errors import SqlglotError
 
 from tranrepl.model.call_syntax import BITMAP, Argument, Image
-from tranrepl.subscriber.generic.procedures import count_problem
+from tranrepl.subscriber.base.procedures import count_problem
 
 _NO_KEYWORDS = frozenset({TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER})
 _TRANSACTION = frozenset({"TRAN", "TRANSACTION"})

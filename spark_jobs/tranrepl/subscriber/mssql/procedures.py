@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from tranrepl.model.call_syntax import BITMAP, Argument, arguments
 from tranrepl.model.commands import Operation
+from tranrepl.subscriber.base.procedures import Procedure, ProcedureName, mask_bytes, name_of
+from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
-from tranrepl.subscriber.generic.procedures import Procedure, ProcedureName, mask_bytes, name_of
-from tranrepl.subscriber.generic.target import SqlTarget
 from tranrepl.subscriber.mssql.procedure_bodies import WORDS, body
 from tranrepl.subscriber.mssql.sql_text import SCHEMA, literal, qualified
 from tranrepl.subscriber.mssql.stored_procedures import StoredSqlProcedure, find_procedures

@@ -19,7 +19,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.generic.catalogue import Place
+from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
 from tranrepl.subscriber.mssql.catalogue import CatalogueTable, find_tables
 from tranrepl.subscriber.mssql.procedures import PROCEDURE_NAMES

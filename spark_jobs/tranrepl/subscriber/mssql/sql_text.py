@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tranrepl.subscriber.generic.identifiers import Identifiers
+from tranrepl.subscriber.base.identifiers import Identifiers
 
 SCHEMA = "dbo"
 """Where procedures, and tables without a schema, are looked for."""

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tranrepl.model.row_images import contents
 from tranrepl.model.source_types import Family, SourceType
+from tranrepl.subscriber.base.staged_bulk import StagedColumn
 from tranrepl.subscriber.batching.cell_values import (
     BYTES,
     BYTES_PREFIX,
@@ -32,7 +33,6 @@ from tranrepl.subscriber.batching.cell_values import (
     without_null,
 )
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.generic.staged_bulk import StagedColumn
 from tranrepl.subscriber.mssql.bulk_copy import encoded
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn
 from tranrepl.subscriber.value_conversion import UUID_FORM

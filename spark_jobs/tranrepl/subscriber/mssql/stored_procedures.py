@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.model.call_syntax import Argument
-from tranrepl.subscriber.generic.procedures import ProcedureName
+from tranrepl.subscriber.base.procedures import ProcedureName
 from tranrepl.subscriber.mssql.procedure_text import Parameter, ends_transaction, signature_problem
 
 _TEXTS = sa.text("select object_id, definition from sys.sql_modules where object_id in :ids").bindparams(

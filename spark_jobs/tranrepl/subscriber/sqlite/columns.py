@@ -15,11 +15,11 @@ from sqlalchemy import event
 from sqlglot.dialects.sqlite import SQLite
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.subscriber.generic.catalogue import Place
-from tranrepl.subscriber.generic.column_declaration import ColumnDeclaration, find_declaration
-from tranrepl.subscriber.generic.column_statements import AlembicColumns, always_quoted
-from tranrepl.subscriber.generic.column_steps import ColumnStep, MadeColumn, RetypedColumn
-from tranrepl.subscriber.generic.recorded_statements import StatementRecorder, recorded
+from tranrepl.subscriber.base.catalogue import Place
+from tranrepl.subscriber.base.column_declaration import ColumnDeclaration, find_declaration
+from tranrepl.subscriber.base.column_statements import AlembicColumns, always_quoted
+from tranrepl.subscriber.base.column_steps import ColumnStep, MadeColumn, RetypedColumn
+from tranrepl.subscriber.base.recorded_statements import StatementRecorder, recorded
 from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, primary_key, rebuild
 from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
 

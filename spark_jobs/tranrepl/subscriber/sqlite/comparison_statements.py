@@ -16,10 +16,10 @@ from sqlalchemy import types
 
 from tranrepl.model.comparison import WHOLE, Form, Pages
 from tranrepl.model.source_types import Family
-from tranrepl.subscriber.generic.comparison import ComparisonWays
-from tranrepl.subscriber.generic.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
-from tranrepl.subscriber.generic.identifiers import Identifiers
-from tranrepl.subscriber.generic.target import SqlTarget
+from tranrepl.subscriber.base.comparison import ComparisonWays
+from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
+from tranrepl.subscriber.base.identifiers import Identifiers
+from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.value_conversion import ColumnType
 
 _IDENTIFIERS = Identifiers("sqlite")

@@ -18,12 +18,12 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, source_type
+from tranrepl.subscriber.base.catalogue import Place
+from tranrepl.subscriber.base.column_steps import MadeColumn
+from tranrepl.subscriber.base.comparison import SqlComparison, open_comparison
+from tranrepl.subscriber.base.database import SqlDatabase, first_line
+from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
-from tranrepl.subscriber.generic.catalogue import Place
-from tranrepl.subscriber.generic.column_steps import MadeColumn
-from tranrepl.subscriber.generic.comparison import SqlComparison, open_comparison
-from tranrepl.subscriber.generic.database import SqlDatabase, first_line
-from tranrepl.subscriber.generic.recorded_statements import StatementRecorder
 from tranrepl.subscriber.sqlite.columns import PlannedSqliteColumns, SqliteColumns, with_names_apart
 from tranrepl.subscriber.sqlite.comparison_statements import WAYS, add_functions
 from tranrepl.subscriber.value_conversion import Binding, Decimals

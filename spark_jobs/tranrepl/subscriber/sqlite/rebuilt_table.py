@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlglot.dialects.sqlite import SQLite
 
-from tranrepl.subscriber.generic.column_declaration import table_body, with_primary_key
+from tranrepl.subscriber.base.column_declaration import table_body, with_primary_key
 from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
 
 _PREFIX = "tranrepl_"

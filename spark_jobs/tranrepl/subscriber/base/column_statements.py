@@ -1,0 +1,93 @@
+"""Columns of a table changed statement by statement, as Alembic writes them, in a database whose DDL is part of the
+transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy.sql import quoted_name
+
+from tranrepl.subscriber.base.catalogue import Place
+from tranrepl.subscriber.base.column_steps import (
+    AddedColumn,
+    ColumnStep,
+    DroppedColumn,
+    NullableColumn,
+    RenamedColumn,
+    RetypedColumn,
+)
+from tranrepl.subscriber.base.recorded_statements import StatementRecorder
+
+
+def always_quoted(name: str) -> quoted_name:
+    return quoted_name(name, quote=True)
+
+
+def recording(recorder: StatementRecorder) -> MigrationContext:
+    """Return a context in which Alembic writes statements down."""
+    return MigrationContext.configure(
+        dialect=recorder.dialect, opts={"as_sql": True, "output_buffer": recorder, "mssql_batch_separator": ""}
+    )
+
+
+class AlembicColumns:
+    """Each step by a statement of its own; what its database does otherwise is overridden."""
+
+    def __init__(self, session: sa.Connection, place: Place, context: MigrationContext | None = None) -> None:
+        """Set the table; `context` is another way of Alembic's to run statements than the session."""
+        self.session = session
+        self.place = place
+        schema, name = place
+        self.table = always_quoted(name)
+        self.schema = None if schema is None else always_quoted(schema)
+        self.operations = Operations(context or MigrationContext.configure(session))
+
+    def execute(self, steps: Sequence[ColumnStep]) -> None:
+        for step in steps:
+            self._execute(step)
+
+    def complete(self, steps: Sequence[ColumnStep]) -> None:
+        """Do nothing: it is all done, or none of it."""
+
+    def can_replace_key(self) -> bool:
+        return False
+
+    def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
+        raise NotImplementedError
+
+    def _execute(self, step: ColumnStep) -> None:
+        match step:
+            case AddedColumn():
+                self._add(step)
+            case DroppedColumn(name):
+                self.drop(name)
+            case RenamedColumn(name, new_name):
+                self.rename(name, new_name)
+            case NullableColumn(name):
+                self.make_nullable(name)
+            case RetypedColumn():
+                self.retype(step)
+
+    def _add(self, step: AddedColumn) -> None:
+        column = sa.Column(always_quoted(step.name), step.type, nullable=True)
+        self.operations.add_column(self.table, column, schema=self.schema)
+        if step.value is not None:
+            table = sa.table(self.table, sa.column(always_quoted(step.name), step.bind), schema=self.schema)
+            self.session.execute(sa.update(table).values({step.name: step.value}))
+
+    def drop(self, name: str) -> None:
+        self.operations.drop_column(self.table, always_quoted(name), schema=self.schema)
+
+    def rename(self, name: str, new_name: str) -> None:
+        self.operations.alter_column(
+            self.table, always_quoted(name), new_column_name=always_quoted(new_name), schema=self.schema
+        )
+
+    def make_nullable(self, name: str) -> None:
+        self.operations.alter_column(self.table, always_quoted(name), nullable=True, schema=self.schema)
+
+    def retype(self, step: RetypedColumn) -> None:
+        self.operations.alter_column(self.table, always_quoted(step.name), type_=step.type, schema=self.schema)

@@ -1,0 +1,189 @@
+"""Destination tables at a Subscriber that SQLAlchemy reaches, as its catalogue has them or setup would create them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import types
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.model.source_types import Family, source_type
+from tranrepl.subscriber.base.catalogue import Destination, Refusal
+from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.missing_columns import PlannedColumnTexts
+from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
+from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
+from tranrepl.subscriber.value_conversion import ColumnType, conversion
+
+
+def find_destination(session: sa.Connection, database: SqlDatabase, name: TableName) -> Destination | None:
+    """Read a table from the catalogue; None where there is none."""
+    return find_destinations(session, database, [name]).get(name)
+
+
+def find_destinations(
+    session: sa.Connection, database: SqlDatabase, names: Sequence[TableName]
+) -> dict[TableName, Destination]:
+    """Read tables from the catalogue, those that are there."""
+    places = {name: database.place(name) for name in names}
+    found = database.catalogue(session).destinations(list(dict.fromkeys(places.values())))
+    refused = database.refused_tables(session, list(found))
+    return {name: replace(found[place], refusal=refused.get(place)) for name, place in places.items() if place in found}
+
+
+def refused(
+    where: str, table: TableName | str, refusal: Refusal, article: TableName | None = None
+) -> ConfigurationError:
+    """Return the error of a table that may not take commands."""
+    return ConfigurationError(
+        f"{where}: table {table} {refusal.why}",
+        remedy=f"run at the Subscriber: {refusal.remedy}",
+        article=None if article is None else str(article),
+    )
+
+
+def column_names(article: RegisteredArticle, found: Destination) -> list[str]:
+    """Return the names of all columns that the article's table has; of a published one its published name."""
+    return list(found.spelled_as(_names(article)).columns)
+
+
+def _names(article: RegisteredArticle) -> list[str]:
+    return [column.name for column in article.columns]
+
+
+def targets(
+    session: sa.Connection, database: SqlDatabase, articles: Sequence[RegisteredArticle], where: str
+) -> list[SqlTarget]:
+    """Return the articles as they are there. Raises ConfigurationError where a table or a column is missing."""
+    found = find_destinations(session, database, [article.destination for article in articles])
+    return [found_target(session, database, article, found.get(article.destination), where) for article in articles]
+
+
+def target(session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, where: str) -> SqlTarget:
+    """Return the article as it is there. Raises ConfigurationError where the table or a column is missing."""
+    return targets(session, database, [article], where)[0]
+
+
+def found_target(
+    session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, found: Destination | None, where: str
+) -> SqlTarget:
+    """Return the article with the table that was found. Raises ConfigurationError where it or a column is missing."""
+    if found is None:
+        raise ConfigurationError(
+            f"{where}: table {article.destination} does not exist",
+            remedy="run `tranrepl setup FILE`",
+            article=str(article.source),
+        )
+    if found.refusal is not None:
+        raise refused(where, article.destination, found.refusal, article.source)
+    found = found.spelled_as(_names(article))
+    missing = [name for name in _names(article) if name not in found.columns]
+    if missing:
+        raise ConfigurationError(
+            f"{where}: table {article.destination} has no column {', '.join(missing)}",
+            remedy=_lost_columns_remedy(database, article, found, missing),
+            article=str(article.source),
+        )
+    reflected = [found.columns[name] for name in _names(article)]
+    described = [database.described_type(it["type"], session.dialect) for it in reflected]
+    key = {article.columns[at].name for at in article.key_positions}
+    return _target(
+        database,
+        article,
+        described,
+        [it["name"] for it in reflected],
+        found,
+        key_is_unique=any(unique <= key for unique in found.unique_keys),
+    )
+
+
+def _lost_columns_remedy(
+    database: SqlDatabase, article: RegisteredArticle, found: Destination, missing: Sequence[str]
+) -> str:
+    lost = [it for it in article.columns if it.name in missing]
+    made = {it.name: column_type_of(database, it.type_name, indexed=it.unique) for it in lost}
+    texts = PlannedColumnTexts(database, article.destination, made)
+    comparison = database.capabilities.comparison and article.not_repaired is None
+    again = values_again("NAME", "ARTICLE", comparison=comparison)
+    return lost_columns_remedy(missing, [it for it in found.columns if it not in _names(article)], texts, again)
+
+
+def intended_target(
+    database: SqlDatabase,
+    article: RegisteredArticle,
+    source: TableDescription,
+    dialect: sa.Dialect,
+    found: Destination | None = None,
+) -> SqlTarget:
+    """Return the article as it is there; where the table or a column does not exist yet, as setup or a schema change
+    would create it."""
+    published = {column.name: column for column in source.columns}
+    found = None if found is None else found.spelled_as(_names(article))
+    there = {} if found is None else found.columns
+    described = [
+        database.described_type(there[it]["type"] if it in there else created_type(database, published[it]), dialect)
+        for it in _names(article)
+    ]
+    names = [there[it]["name"] if it in there else it for it in _names(article)]
+    return _target(database, article, described, names, found, key_is_unique=True)
+
+
+def made_target(database: SqlDatabase, article: RegisteredArticle, dialect: sa.Dialect) -> SqlTarget:
+    """Return the article as setup would create it, by what is registered of it: a domain is not known there."""
+    described = [
+        database.described_type(
+            column_type_of(database, it.type_name, indexed=it.key_ordinal is not None or it.unique), dialect
+        )
+        for it in article.columns
+    ]
+    return _target(database, article, described, _names(article), None, key_is_unique=True)
+
+
+def created_type(
+    database: SqlDatabase, column: ColumnDescription, *, referencing: bool = False
+) -> types.TypeEngine[Any]:
+    """Return the type that setup gives a column; for a domain, by the type under it. With a foreign key
+    (`referencing`), the type that the key it references has."""
+    indexed = referencing or column.key_ordinal is not None or column.unique
+    return column_type_of(database, column.type_name, column.base_type_name, indexed=indexed)
+
+
+def column_type_of(
+    database: SqlDatabase, type_name: str, base_type_name: str | None = None, *, indexed: bool
+) -> types.TypeEngine[Any]:
+    """Return the type that a column of `type_name` at the Publisher gets; for a domain, by the type under it."""
+    declared = source_type(type_name)
+    if declared.family is Family.OTHER and base_type_name is not None:
+        declared = source_type(base_type_name)
+    return database.column_type(declared, indexed=indexed)
+
+
+def _target(
+    database: SqlDatabase,
+    article: RegisteredArticle,
+    described: Iterable[ColumnType],
+    catalogue_names: Iterable[str],
+    found: Destination | None,
+    *,
+    key_is_unique: bool,
+) -> SqlTarget:
+    schema, name = database.place(article.destination)
+    there = {} if found is None else found.columns
+    columns = tuple(
+        SqlColumn(
+            column.name,
+            it,
+            conversion(source_type(column.type_name), it, database.binding),
+            catalogue_name,
+            identity=found is not None and column.name in there and found.is_identity(column.name),
+            fills_itself=found is not None and column.name in there and found.fills_itself(column.name),
+        )
+        for column, it, catalogue_name in zip(article.columns, described, catalogue_names, strict=True)
+    )
+    return SqlTarget(article, schema, name, columns, key_is_unique)

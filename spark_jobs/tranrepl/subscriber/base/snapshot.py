@@ -1,0 +1,387 @@
+"""A snapshot at a Subscriber that SQLAlchemy reaches: rows go in by INSERT, many at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError
+from tranrepl.failpoint import Failpoint, reach
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.model.row_images import values
+from tranrepl.settings.publication import PreCreation
+from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.base.bulk import BulkInsert
+from tranrepl.subscriber.base.command_rows import Command
+from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.destination import target
+from tranrepl.subscriber.base.emptied_tables import EmptiedTables
+from tranrepl.subscriber.base.row_lock import RowLock
+from tranrepl.subscriber.base.session_errors import translated_errors
+from tranrepl.subscriber.base.statements import (
+    ParameterError,
+    Parameters,
+    Statement,
+    insert_statement,
+    key_of,
+    parameters,
+)
+from tranrepl.subscriber.base.subscriber import SqlSubscriber
+from tranrepl.subscriber.base.target import SqlTarget
+from tranrepl.subscriber.batching.steps import MismatchError
+from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.replication_tables import SNAPSHOTS
+from tranrepl.subscriber.row_not_found import key_text
+from tranrepl.subscriber.snapshot import (
+    DeletedRows,
+    LoadedRange,
+    LoadOrder,
+    OwnedRows,
+    SnapshotArticle,
+    another_snapshot,
+    fence_after,
+    half_delivered,
+    load_order,
+    not_empty,
+    referring,
+)
+from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
+
+_ROWS_TOGETHER = 1000
+
+
+def _mine(key: SubscriptionKey) -> sa.ColumnElement[bool]:
+    columns = SNAPSHOTS.c
+    return sa.and_(
+        columns.publisher_system == key.publisher_system,
+        columns.publisher_db == key.publisher_db,
+        columns.publication == key.publication,
+        columns.subscription == key.subscription,
+    )
+
+
+def _row(key: SubscriptionKey, article: str, number: int, snapshot: str) -> dict[str, object]:
+    return {
+        "publisher": key.publisher,
+        "publisher_system": key.publisher_system,
+        "publisher_db": key.publisher_db,
+        "publication": key.publication,
+        "subscription": key.subscription,
+        "article": article,
+        "range_number": number,
+        "snapshot": snapshot,
+    }
+
+
+class SqlSnapshot:
+    """The driver's side. Most databases commit by themselves at a CREATE or DROP: what an earlier snapshot has begun is
+    known before any of that is done."""
+
+    def __init__(
+        self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, subscriber: SqlSubscriber
+    ) -> None:
+        self._session = session
+        self._database = database
+        self._key = key
+        self._subscriber = subscriber
+        self._tables = EmptiedTables(session, database)
+        self.where = subscriber.where
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with translated_errors(self.where, self._database), self._session.begin():
+            yield
+
+    def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
+        untouched = [it for it in articles if it.settings.pre_creation_cmd is PreCreation.NONE]
+        interrupted = self._interrupted(untouched)
+        with self._subscriber.reading_together([(it.settings, it.source) for it in untouched]):
+            for it in untouched:
+                if it.name not in interrupted and self._subscriber.has_destination(it.article.destination):
+                    with self._transaction():
+                        in_the_way = self._tables.holds_rows(it)
+                    if in_the_way:
+                        yield not_empty(self.where, it)
+
+    def _interrupted(self, articles: Sequence[SnapshotArticle]) -> set[str]:
+        """Return the articles whose rows are an earlier snapshot's, which found the table empty."""
+        if not articles or not self._subscriber.has_snapshots():
+            return set()
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article).where(
+            _mine(self._key),
+            columns.article.in_([it.name for it in articles]),
+            columns.range_number == 0,
+            columns.snapshot != "",
+        )
+        with self._transaction():
+            return set(self._session.scalars(query))
+
+    def delete_before_changes(
+        self,
+        snapshot: str,
+        rows: Sequence[OwnedRows],
+        chosen: Collection[str],
+        position: SubscriptionPosition,
+        *,
+        not_for_replication: bool,
+    ) -> DeletedRows:
+        for problem in self.problems([it.article for it in rows]):
+            raise problem
+        if position.applied_before is not None and not position.is_half_delivered:
+            # A snapshot that was killed while it altered a table had deleted its rows before.
+            done = self._interrupted([it.article for it in rows])
+            rows = [it for it in rows if it.name not in done]
+        self._configure(not_for_replication=not_for_replication)
+        with self._transaction():
+            self._subscriber.hold(position)
+            there = list(self._tables.lacking(rows))
+            found = {it.name: it for it, columns in there if not columns}
+            parents = {} if not_for_replication else self._tables.parents(it.article for it in found.values())
+            deleted = found.keys() & referring(parents, chosen)
+            order = load_order({name: set(parents.get(name, ())) & deleted for name in deleted})
+            self._announce(snapshot, sorted(deleted))
+            for name in [name for level in reversed(order.levels) for name in level]:
+                self._tables.delete(found[name])
+        left = [it.lacking(self.where, columns) for it, columns in there if columns and it.name in chosen]
+        return DeletedRows(frozenset(deleted), tuple(left))
+
+    def begin(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
+    ) -> bytes:
+        for problem in self.problems(articles):
+            raise problem
+        position = self._subscriber.position()
+        if not whole and position.is_half_delivered:
+            raise half_delivered(self.where)
+        fence = fence_after(position.watermark)
+        self._subscriber.move_watermark(position.watermark, fence)
+        names = [it.name for it in articles]
+        with self._transaction():
+            self._announce(snapshot, names)
+        self._make_ready(articles, not_for_replication=not_for_replication)
+        return fence
+
+    def _announce(self, snapshot: str, names: Sequence[str]) -> None:
+        """Announce the snapshot: from here on, no other one loads these articles."""
+        columns = SNAPSHOTS.c
+        mine = sa.and_(_mine(self._key), columns.article.in_(names))
+        self._locked(names)
+        self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+        self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot=snapshot))
+        known = set(self._session.scalars(sa.select(columns.article).where(mine)))
+        new = [_row(self._key, name, 0, snapshot) for name in names if name not in known]
+        if new:
+            self._session.execute(sa.insert(SNAPSHOTS), new)
+
+    def _locked(self, names: Sequence[str], *conditions: sa.ColumnElement[bool]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Lock the rows that say which snapshot loads these articles."""
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article).where(
+            _mine(self._key), columns.article.in_(names), columns.range_number == 0, *conditions
+        )
+        return self._database.locked_rows(self._session, SNAPSHOTS, query)
+
+    def _configure(self, *, not_for_replication: bool) -> None:
+        if not_for_replication:
+            self._database.configure_session(self._session, ApplierOptions(not_for_replication=True))
+            self._session.rollback()
+
+    def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
+        order = self.load_order(articles, not_for_replication=not_for_replication)
+        self._configure(not_for_replication=not_for_replication)
+        by_name = {it.name: it for it in articles}
+        children_first = [by_name[name] for level in reversed(order.levels) for name in level]
+        for it in children_first:
+            if it.settings.pre_creation_cmd is PreCreation.DROP:
+                with self._transaction():
+                    table = self._database.qualified(it.article.destination)
+                    self._session.exec_driver_sql(
+                        f"DROP TABLE IF EXISTS {table}", execution_options={"no_parameters": True}
+                    )
+        with self._subscriber.reading_together([(it.settings, it.source) for it in articles]):
+            for it in articles:
+                self._subscriber.set_up_destination(it.settings, it.source)
+        for it in children_first:
+            with self._transaction():
+                self._tables.delete(it.owned)
+
+    def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
+        if not_for_replication:
+            return load_order(dict.fromkeys((it.name for it in articles), ()))
+        with self._transaction():
+            return load_order(self._tables.parents(articles))
+
+    def loaded(self, snapshot: str) -> list[LoadedRange]:
+        columns = SNAPSHOTS.c
+        with self._transaction():
+            rows = self._session.execute(
+                sa.select(columns.article, columns.range_number, columns.row_count, columns.byte_count).where(
+                    _mine(self._key), columns.snapshot == snapshot, columns.range_number != 0
+                )
+            ).all()
+        return [LoadedRange(*row) for row in rows]
+
+    def build(self, article: SnapshotArticle) -> None:
+        """Do nothing: tables are filled with their indexes."""
+
+    def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
+        dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
+        for key in foreign_keys:
+            if key.table in dropped or key.referenced in dropped:
+                self._subscriber.set_up_foreign_key(key, new=True)
+
+    def end(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
+    ) -> None:
+        names = [it.name for it in articles]
+        columns = SNAPSHOTS.c
+        with self._transaction():
+            held = self._locked(names, columns.snapshot == snapshot)
+            if len(held) != len(names):
+                raise another_snapshot(self.where)
+            self._subscriber.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
+            mine = sa.and_(_mine(self._key), columns.article.in_(names))
+            self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
+            self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot="", xact_seqno=xact_seqno))
+
+
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_NOT_OF_IMAGES = {b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def chunk_images(chunk: bytes) -> pa.StringArray:
+    """Return whole rows in COPY's text form as images: COPY escapes more than those do."""
+    if any(b"\\" + escape in chunk for escape in _NOT_OF_IMAGES):
+        chunk = _ESCAPED.sub(lambda it: _NOT_OF_IMAGES.get(it[1], it[0]), chunk)
+    return pc.split_pattern(pa.array([chunk.removesuffix(b"\n")], pa.string()), "\n").flatten()
+
+
+class SqlLoader:
+    """Loads ranges, each in a transaction of its own."""
+
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, snapshot: str) -> None:
+        self._session = session
+        self._database = database
+        self._key = key
+        self._snapshot = snapshot
+        self._where = f"Subscriber {key.subscription}"
+
+    def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+        name, where = str(article.source), f"{self._where}, table {article.destination}"
+        with translated_errors(where, self._database):
+            self._session.rollback()
+            self._require_announced(name)
+            loaded = self._insert(article, number, chunks)
+            reach(Failpoint.RANGE_LOADED)
+            row = _row(self._key, name, number, self._snapshot)
+            self._session.execute(sa.insert(SNAPSHOTS).values(**row, row_count=loaded.rows, byte_count=loaded.bytes))
+            self._session.commit()
+        reach(Failpoint.RANGE_COMMITTED)
+        return loaded
+
+    def _require_announced(self, name: str) -> None:
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.snapshot).where(_mine(self._key), columns.article == name, columns.range_number == 0)
+        announced = self._database.locked_rows(self._session, SNAPSHOTS, query, RowLock.SHARED)
+        if [row.snapshot for row in announced] != [self._snapshot]:
+            raise another_snapshot(self._where)
+
+    def _insert(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+        at = target(self._session, self._database, article, self._where)
+        prepared, in_bulk = insert_statement(at), self._database.bulk_insert(self._session, article)
+        rows = size = 0
+        for chunk in filter(None, chunks):
+            images = chunk_images(chunk)
+            if in_bulk is None or not self._insert_in_bulk(at, prepared, in_bulk, images):
+                self._insert_by_values(at, prepared, images)
+            rows += len(images)
+            size += len(chunk)
+        return LoadedRange(str(article.source), number, rows, size)
+
+    def _insert_in_bulk(self, at: SqlTarget, prepared: Statement, insert: BulkInsert, images: pa.StringArray) -> bool:
+        """Insert all of the rows, or none: an error of one row is known when it goes by itself. Return whether they
+        were inserted."""
+        savepoint = self._session.begin_nested()
+        try:
+            insert(images)
+        except MismatchError:
+            savepoint.rollback()
+            return False
+        except SQLAlchemyError as error:
+            problem = self._database.translate(self._where, error)
+            if not isinstance(problem, DataError | ConfigurationError):
+                raise problem from error
+            self._require_transaction(at, prepared, images.to_pylist(), problem)
+            savepoint.rollback()
+            return False
+        savepoint.commit()
+        return True
+
+    def _insert_by_values(self, at: SqlTarget, prepared: Statement, images: pa.StringArray) -> None:
+        for first in range(0, len(images), _ROWS_TOGETHER):
+            lines = images.slice(first, _ROWS_TOGETHER).to_pylist()
+            bound = [self._bound(at, prepared, line) for line in lines]
+            savepoint = self._session.begin_nested()
+            try:
+                self._session.execute(prepared.executable, bound)
+            except SQLAlchemyError as error:
+                problem = self._database.translate(self._where, error)
+                if not isinstance(problem, DataError):
+                    raise problem from error
+                self._require_transaction(at, prepared, lines, problem)
+                savepoint.rollback()
+                self._insert_row_by_row(at, prepared, lines)
+            else:
+                savepoint.commit()
+
+    def _require_transaction(
+        self, at: SqlTarget, prepared: Statement, lines: Sequence[str], problem: ReplicationError
+    ) -> None:
+        """Raise the problem where its error has ended the transaction, with the range's rows; of a row, if it is one
+        row's."""
+        if self._database.in_transaction(self._session):
+            return
+        self._session.rollback()
+        self._insert_row_by_row(at, prepared, lines)
+        raise problem
+
+    def _insert_row_by_row(self, at: SqlTarget, prepared: Statement, lines: Sequence[str]) -> None:
+        """Insert each row by itself. Raises DataError that names the row which does not go in."""
+        for line in lines:
+            try:
+                self._session.execute(prepared.executable, self._bound(at, prepared, line))
+            except SQLAlchemyError as error:
+                problem = self._database.translate(self._where, error)
+                source = str(at.article.source)
+                key = key_text(key_of(_insertion(at, line), at))
+                raise type(problem)(
+                    f"{problem.message} (article {source}, {key})",
+                    number=problem.report.number,
+                    database_code=problem.report.database_code,
+                    remedy=problem.report.remedy,
+                    article=source,
+                ) from error
+
+    def _bound(self, at: SqlTarget, prepared: Statement, line: str) -> Parameters:
+        try:
+            return parameters(_insertion(at, line), at, prepared.passed)
+        except ParameterError as error:
+            raise DataError(
+                f"{self._where}, article {at.article.source}: {error}",
+                number=VALUE_DOES_NOT_FIT,
+                article=str(at.article.source),
+            ) from error
+
+
+def _insertion(at: SqlTarget, line: str) -> Command:
+    return Command(b"", 0, at.article.article_id, Operation.INSERT, [], values(line), None)
