@@ -4,9 +4,12 @@ once, and so is every row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from support.child_job import ChildJob
@@ -17,6 +20,9 @@ from support.schema_changes import added, change, renamed
 from support.subscribers import KEY, DeliveryOfCommands, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
+from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.schema_change import SchemaChange
+from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.subscription import CommandPlace, SubscriptionPosition
 
@@ -91,6 +97,31 @@ def test_a_change_killed_between_any_two_steps_is_made_once(site: Site) -> None:
         assert _position(site) == SubscriptionPosition(seqno(1), applied_before=place)
     assert ChildJob(DeliveryOfCommands.run, _rest(delivery, site)).result().error is None
     _assert_delivered(site)
+
+
+def test_a_snapshot_alters_the_table_that_a_killed_delivery_was_about_to_alter(site: Site) -> None:
+    # A snapshot makes the changes at the watermark, which is before the change that the delivery had begun.
+    delivery = _swapping(site)
+    assert ChildJob(DeliveryOfCommands.run, delivery, str(Failpoint.CHANGE_BEGUN)).killed()
+    position = _position(site)
+    with dialect_of(site.connection).applier(site.connection, KEY, site.articles) as applier:
+        applier.begin(position.watermark, finishing=position.unfinished)
+        applier.apply(list(_changes_at(position.watermark, delivery, site)))
+        applier.commit(position.watermark)
+    assert site.definitions() == {"public.vendor": max(site.articles)}
+    assert list(site.execute("SELECT id, b, a, total FROM vendor ORDER BY id")) == [
+        (1, "one", "ONE", Decimal("0.50")),
+        (2, "two", "TWO", Decimal("0.50")),
+    ]
+
+
+def _changes_at(watermark: bytes, delivery: DeliveryOfCommands, site: Site) -> Iterator[SchemaStep]:
+    """Yield the delivery's schema changes as a snapshot applies them."""
+    for row in delivery.commands.filter(pc.equal(delivery.commands["operation"], int(Operation.SCHEMA))).to_pylist():
+        made = SchemaChange.model_validate_json(row["after"])
+        command = pa.Table.from_pylist([{**row, "xact_seqno": watermark, "command_id": 0}], ROW_LAYOUT)
+        assert made.new_article_id is not None
+        yield SchemaStep(command, made, site.articles[made.article_id], site.articles[made.new_article_id])
 
 
 def test_a_job_stopped_within_a_change_ends_fenced_where_another_one_made_it(site: Site) -> None:

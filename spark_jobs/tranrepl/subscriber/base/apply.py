@@ -163,9 +163,6 @@ class SqlApplier:
 
     def _change_schema(self, step: SchemaStep) -> None:
         """Apply a schema change. What is known of how to apply in bulk is of the tables as they were."""
-        place = CommandPlace(step.xact_seqno, step.command_id)
-        if self._applied_before is not None and place < self._applied_before:
-            return
         with naming_change(step), translated_errors(self._where, self._database):
             if self._database.ddl_commits:
                 self._said += self._committed.apply(step, self._expected, self._finishing)
