@@ -38,8 +38,8 @@ _SECTIONS: Mapping[str, tuple[str, type[BaseModel]]] = {
 }
 _MORE: Mapping[str, str] = {
     "schedule": "[Backfill](../how-to/backfill.md)",
-    "run_for": "[Keep agents up](../how-to/keep-agents-up.md)",
-    "polling_interval": "[Keep agents up](../how-to/keep-agents-up.md)",
+    "run_for": "[Continuous agents](../how-to/continuous-agents.md)",
+    "polling_interval": "[Continuous agents](../how-to/continuous-agents.md)",
     "validation_schedule": "[Validate](../how-to/validate.md)",
     "publisher.connection": "[Security](../how-to/security.md)",
     "publisher.snapshot_timeout": "[Snapshot](../how-to/snapshot.md)",
@@ -50,7 +50,7 @@ _MORE: Mapping[str, str] = {
     "articles[].update_policy": "[Deferred updates](../explanation/propagation.md#deferred-updates)",
     "articles[].truncate": "[TRUNCATE](../explanation/propagation.md#truncate)",
     "articles[].pre_creation_cmd": "[Snapshot](../how-to/snapshot.md)",
-    "articles[].on_unknown_rows": "[Change a table or a file](../how-to/change-a-table-or-a-file.md)",
+    "articles[].on_unknown_rows": "[Schema changes](../how-to/schema-changes.md#an-article-is-reinitialized)",
     "articles[].order": "[Bulk and serial](../explanation/bulk-and-serial.md)",
     "subscriptions[].sync_type": "[Snapshot](../how-to/snapshot.md)",
     "subscriptions[].subscription_streams": "[Streams](../explanation/streams.md)",

@@ -174,7 +174,7 @@ def _bounds(publication: Publication) -> str:
     if publication.is_continuous:
         return (
             f"A run lasts {publication.run_for} s (`run_for`): log reader and deliveries stay up in it, side by side "
-            "(`docs/how-to/keep-agents-up.md`)."
+            "(`docs/how-to/continuous-agents.md`)."
         )
     return (
         "A scheduled run or a backfill (`docs/how-to/backfill.md`) delivers the transactions committed before the end "

@@ -16,7 +16,7 @@ from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import AlertEvent, AlertFields, notify_all, run_id_of
 
 _MOST_LINES = 20
-_RUNBOOK = "docs/how-to/change-a-table-or-a-file.md"
+_RUNBOOK = "docs/how-to/schema-changes.md"
 
 
 def alert_schema_changes(publication: Publication, place: Place, result: JobResult, context: Mapping[str, Any]) -> None:

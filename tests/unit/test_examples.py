@@ -22,7 +22,8 @@ _RUN_BY = {
     "docs/how-to/snapshot.md": (_HOW_TOS, "how-to/snapshot.md"),
     "docs/how-to/restore.md": (_HOW_TOS, "how-to/restore.md"),
     "docs/how-to/validate.md": (_HOW_TOS, "how-to/validate.md"),
-    "docs/how-to/change-a-table-or-a-file.md": (_HOW_TOS, "how-to/change-a-table-or-a-file.md"),
+    "docs/how-to/schema-changes.md": (_HOW_TOS, "how-to/schema-changes.md"),
+    "docs/how-to/change-a-file.md": (_HOW_TOS, "how-to/change-a-file.md"),
     "docs/how-to/move-to-the-subscriber.md": (
         "tests/integration/cli/test_move_to_the_subscriber.py",
         "how-to/move-to-the-subscriber.md",

@@ -20,9 +20,9 @@ _PAGES_THAT_DELIVER = (
     "how-to/snapshot.md",
     "how-to/restore.md",
     "how-to/validate.md",
-    "how-to/change-a-table-or-a-file.md",
+    "how-to/schema-changes.md",
 )
-_PAGES_THAT_DELIVER_NOTHING = ("how-to/remove-a-publication.md", "reference/status.md")
+_PAGES_THAT_DELIVER_NOTHING = ("how-to/change-a-file.md", "how-to/remove-a-publication.md", "reference/status.md")
 _TABLES = (
     "CREATE TABLE customer (customer_id int PRIMARY KEY, name text)",
     "CREATE TABLE orders (order_id int PRIMARY KEY, customer_id int, total numeric(9, 2))",
