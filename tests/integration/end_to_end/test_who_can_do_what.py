@@ -22,7 +22,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, MissingRightError, ReplicationError
 from tranrepl.settings.publication import Publication
 
-_TITLE = "## Who can do what, with which right"
+_TITLE = "## Allowed by each right"
 _PASSWORD = "hush"  # noqa: S105
 _MONITOR = CHECKOUT / "tests" / "airflow" / "test_monitor_rights.py"
 _ROLES = {"publisher": "watcher_p", "subscriber": "watcher_s", "distribution": "watcher_d"}
@@ -259,22 +259,22 @@ _CHECKS: Mapping[str, Deed] = {
     "`CONNECT` to the Publisher, nothing else": _connect_alone,
     "`CREATE` on `public` at the Publisher": _creator_in_public("publisher"),
     "`CREATE` on `public` at the Subscriber": _creator_in_public("subscriber"),
-    "Whoever reads the store's folder": _reader_of_the_store,
-    "Whoever writes the store's folder": _writer_of_the_store,
+    "Reader of the store's folder": _reader_of_the_store,
+    "Writer of the store's folder": _writer_of_the_store,
     "Owner of a published table": _owner_of_a_table,
     "`REPLICATION` at the Publisher": _replication,
     "Login of the log reader": _login_of_the_log_reader,
     "Login of the deliveries": _login_of_the_deliveries,
     "Login of the distribution database": _login_of_the_distribution_database,
     "Login of `setup`": _login_of_setup,
-    "Whoever writes the publication's file": _writer_of_the_file,
+    "Writer of the publication's file": _writer_of_the_file,
     "Reader of the publication's DAG in Airflow": _in_the_monitors_tests(
         "test_values_of_rows_are_for_those_who_may_edit_the_dag", "test_who_may_not_trigger_does_nothing"
     ),
     "Editor of the publication's DAG in Airflow": _in_the_monitors_tests(
         "test_values_of_rows_are_for_those_who_may_edit_the_dag", "test_who_may_read_no_dag_sees_no_publication"
     ),
-    "Whoever may trigger one of its DAGs": _in_the_monitors_tests(
+    "User who may trigger one of its DAGs": _in_the_monitors_tests(
         "test_a_request_of_another_site_does_nothing",
         "test_each_action_is_a_run_with_its_parameters_and_its_user",
         "test_each_role_of_the_simple_auth_manager",
