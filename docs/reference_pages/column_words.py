@@ -21,7 +21,7 @@ TABLES: Mapping[str, str] = {
     "mstracer_history": "A row for each tracer token and subscription that has it.",
     "msrepl_deliveries": "A row for each subscription and minute in which a run delivered or ended; of an hour once it "
     "is older than `history_retention`.",
-    "msrepl_warnings": "A row for each early warning that stands and was told.",
+    "msrepl_warnings": "A row for each early warning that was sent and has not passed.",
     "msrepl_errors": "A row for each error of an agent, and for each skipped command.",
     "mslogreader_history": "A row for each run of the log reader; later states of the run replace it.",
     "msdistribution_history": "A row for each run of a delivery, a snapshot or a validation; later states replace it.",

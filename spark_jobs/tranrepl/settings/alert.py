@@ -15,7 +15,7 @@ class AlertLevel(StrEnum):
     INFO = "info"
     """Everything, also schema changes that were replicated."""
     WARNING = "warning"
-    """What somebody should look at, and what has stopped."""
+    """Warnings, and everything that has stopped."""
     ERROR = "error"
     """Only what has stopped."""
 

@@ -40,7 +40,7 @@ def test_the_commands_of_a_page_do_what_it_says(
 ) -> None:
     site, file = _running_publication(databases, tmp_path, monkeypatch)
     for block in shell_blocks(CHECKOUT / "docs" / page):
-        for command in block.commands:
+        for command in block.commands if block.reason is None else ():
             site.at_publisher(*(it for it in _CHANGES if "INSERT" not in it))
             outcome = typed(*_here(command, file), environment=site.databases.environment)
             assert outcome.status == 0, (command, outcome)
