@@ -10,7 +10,7 @@ TABLES: Mapping[str, str] = {
     "mspublications": "A row for each publication: how far its log is registered, and which server's log that is.",
     "msarticles": "A row for each definition of an article. A changed definition is a new row; stored commands refer "
     "to the one they were made with.",
-    "msreplica_identities": "What `setup` changed at published tables, so that `teardown` can put it back.",
+    "msreplica_identities": "The changes of `setup` at published tables, which `teardown` takes back.",
     "mssubscriptions": "A row for each subscription. Its watermark is at the Subscriber.",
     "msarticle_subscriptions": "A row for each article of each subscription: what its snapshot holds, and what it "
     "waits for.",
@@ -32,8 +32,9 @@ TABLES: Mapping[str, str] = {
     "msreplication_snapshots": "A row for each range of rows that a snapshot has copied, and one (range 0) for each "
     "article. PostgreSQL's table has two more columns: `created` (whether `setup` made the table) and `deferred` (what "
     "is created after the rows).",
-    "mssubscription_articles": "A row for each article: the definition that its table and generated procedures stand "
-    "at. A schema change moves it. Other publications' `check` and `setup` look whether its table is theirs too.",
+    "mssubscription_articles": "A row for each article: the definition that is applied to its table and generated "
+    "procedures. A schema change moves it. Other publications' `check` and `setup` look whether its table is theirs "
+    "too.",
     "msreplication_objects": "A row for each generated procedure, with the text that `setup` gave it: a procedure with "
     "another text was edited by hand.",
 }

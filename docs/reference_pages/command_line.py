@@ -13,7 +13,7 @@ from tranrepl.cli.verbs import app
 
 _MORE: Mapping[str, str] = {
     "init": "[Install into an Airflow that is there](../how-to/install.md)",
-    "check": "[What `check` looks at](check.md)",
+    "check": "[`tranrepl check`](check.md)",
     "setup": "[Security](../how-to/security.md)",
     "script": "[Propagation](../explanation/propagation.md)",
     "class-archive": "[Start-up](../performance/results.md#start-up)",
@@ -28,7 +28,7 @@ _MORE: Mapping[str, str] = {
     "validate": "[Validate](../how-to/validate.md)",
     "reinitialize": "[Snapshot](../how-to/snapshot.md#reinitialize), [Restore a database](../how-to/restore.md)",
     "sequences": "[Move to the Subscriber](../how-to/move-to-the-subscriber.md)",
-    "exec": "[Replicate schema changes](../how-to/schema-changes.md#scripts)",
+    "exec": "[Scripts](../how-to/schema-changes.md#scripts)",
     "metrics": "[Metrics](../how-to/metrics.md)",
     "teardown": "[Remove a publication](../how-to/remove-a-publication.md)",
     "alert": "[Alerts](../how-to/alerts.md#try-them)",

@@ -95,10 +95,10 @@ def run(
 
     A subscription or article that waits for its initial snapshot gets it
     first. A batch that fails is tried again over a single connection. Where
-    the log reader fails, what is stored is delivered all the same.
+    the log reader fails, stored commands are delivered all the same.
 
-    With --continuous, log reader and deliveries stay up, side by side, until
-    Ctrl-C, after which they end with what is at hand; a second one kills them.
+    With --continuous, log reader and deliveries run side by side until Ctrl-C,
+    after which they end their current batches; a second one kills them.
     """
     with failing_clearly():
         if continuous:

@@ -41,8 +41,8 @@ def reinitialize_subscription(
 
     A subscription or article gets the Publisher's rows again by a snapshot; a
     deactivated subscription is active afterwards. Without -s the whole
-    publication is reinitialized, whatever state it is in: slot, registration,
-    stored commands, watermarks and the rows of every subscription.
+    publication is reinitialized in any state: slot, registration, stored
+    commands, watermarks and the rows of every subscription.
 
     A subscription with sync_type: replication_support_only takes no snapshot:
     load its rows first, while nobody writes at the Publisher.

@@ -287,8 +287,8 @@ msrepl_warnings = sa.Table(
     metadata,
     sa.Column("publication_id", sa.ForeignKey("mspublications.publication_id"), primary_key=True),
     sa.Column("subscription", sa.Text, primary_key=True, comment="Its name; empty for the Publisher's log"),
-    sa.Column("warning", sa.Text, primary_key=True, comment="What is warned of"),
-    sa.Column("time", _Time, nullable=False, server_default=sa.func.now(), comment="When it was told"),
+    sa.Column("warning", sa.Text, primary_key=True, comment="The subject of the warning"),
+    sa.Column("time", _Time, nullable=False, server_default=sa.func.now(), comment="When it was sent"),
 )
 
 

@@ -59,7 +59,7 @@ class Partitions(StrEnum):
     """The destination is one table."""
     SAME = "same"
     """A PostgreSQL Subscriber's table is partitioned as the Publisher's is. Added, dropped and renamed partitions
-    follow with the other schema changes; where those are not announced, `setup` creates new ones."""
+    follow with the other schema changes; where those are not captured, `setup` creates new ones."""
 
 
 class PreCreation(StrEnum):
@@ -304,12 +304,12 @@ class Publication(_Settings):
     distributor: DistributorSettings
     schedule: Schedule | None = None
     """Cron expression of the DAG, in UTC; without it, the DAG runs when somebody triggers it. With `continuous`, one
-    run follows the other without a gap, and log reader and deliveries stay up in it, side by side."""
+    run follows the other without a gap, and log reader and deliveries are continuous agents, side by side."""
     run_for: Seconds = DEFAULT_RUN_FOR
     """Seconds that a run lasts, with `schedule: continuous`."""
     polling_interval: Interval = 1.0
-    """Seconds after which agents that stay up (`schedule: continuous`, `tranrepl run FILE --continuous`) look for new
-    changes where nothing tells them of any."""
+    """Seconds between two polls of continuous agents (`schedule: continuous`, `tranrepl run FILE --continuous`), where
+    no notification reaches them."""
     validation_schedule: CronExpression | None = None
     """Cron expression of the DAG `validation_<publication>`, in UTC; without it, that DAG runs when somebody triggers
     it."""
@@ -317,7 +317,7 @@ class Publication(_Settings):
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
     replicate_ddl: Annotated[bool, Field(strict=True)] = True
     """Whether schema changes of published tables are replicated (`@replicate_ddl` of sp_addpublication). `setup` then
-    creates event triggers at the Publisher that announce them. Without the triggers, or where this is `false`, a schema
+    creates event triggers at the Publisher that capture them. Without the triggers, or where this is `false`, a schema
     change stops the publication."""
     log_reader: LogReaderSettings = LogReaderSettings()
     """How much of the log one stored batch holds."""

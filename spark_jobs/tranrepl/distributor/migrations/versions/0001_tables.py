@@ -245,13 +245,13 @@ def upgrade() -> None:
         "msrepl_warnings",
         sa.Column("publication_id", sa.Integer(), nullable=False),
         sa.Column("subscription", sa.Text(), nullable=False, comment="Its name; empty for the Publisher's log"),
-        sa.Column("warning", sa.Text(), nullable=False, comment="What is warned of"),
+        sa.Column("warning", sa.Text(), nullable=False, comment="The subject of the warning"),
         sa.Column(
             "time",
             sa.DateTime(timezone=True),
             server_default=sa.text("now()"),
             nullable=False,
-            comment="When it was told",
+            comment="When it was sent",
         ),
         sa.ForeignKeyConstraint(
             ["publication_id"], ["mspublications.publication_id"], name=op.f("fk_msrepl_warnings_mspublications")
