@@ -17,7 +17,7 @@ _MORE: Mapping[str, str] = {
     "setup": "[Security](../how-to/security.md)",
     "script": "[Propagation](../explanation/propagation.md)",
     "class-archive": "[Start-up](../performance/results.md#start-up)",
-    "run": "[At the shell](../how-to/shell.md)",
+    "run": "[Continuous agents](../how-to/continuous-agents.md#at-a-shell)",
     "snapshot": "[Snapshot](../how-to/snapshot.md)",
     "distribute": "[Bulk and serial](../explanation/bulk-and-serial.md)",
     "skip": "[A batch failed](../how-to/a-batch-failed.md)",
