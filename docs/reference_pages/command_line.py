@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 
 import typer
 from rich.text import Text
@@ -38,29 +39,31 @@ _MORE: Mapping[str, str] = {
 
 
 def command_line() -> str:
-    """Return a section for each verb, in the order of the help."""
+    """Return the parameters of several verbs, then a section for each verb, in the order of the help."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    parts: list[str] = []
-    for name in group.list_commands(typer.Context(group)):
-        verb = group.commands[name]
-        assert isinstance(verb, TyperCommand)
-        if not verb.hidden:
-            parts.extend(_verb(name, verb))
-    return "\n\n".join(parts)
+    verbs = {name: group.commands[name] for name in group.list_commands(typer.Context(group))}
+    shown = {name: it for name, it in verbs.items() if isinstance(it, TyperCommand) and not it.hidden}
+    counted = Counter(_parameter(it) for verb in shown.values() for it in verb.params)
+    common = [it for it, count in counted.items() if count > 2]
+    sections = [part for name, verb in shown.items() for part in _verb(name, verb, common)]
+    return "\n\n".join(["\n".join(map(item, common)), *sections])
 
 
-def _verb(name: str, verb: TyperCommand) -> Iterator[str]:
+def _verb(name: str, verb: TyperCommand, common: Collection[str]) -> Iterator[str]:
     yield f"## {name}"
-    yield f"`{' '.join(_usage(name, verb))}`"
+    yield paragraph(f"`{' '.join(_usage(name, verb))}`")
     yield from (paragraph(it) for it in (verb.help or "").split("\n\n"))
-    if verb.params:
-        yield "\n".join(item(_parameter(it)) for it in verb.params)
+    own = [it for it in map(_parameter, verb.params) if it not in common]
+    if own:
+        yield "\n".join(map(item, own))
+    facts = []
     if verb.epilog:
-        example = Text.from_markup(verb.epilog.removeprefix("Example: ")).plain
-        yield f"Example: `{example}`"
+        facts.append(f"Example: `{Text.from_markup(verb.epilog.removeprefix('Example: ')).plain}`.")
     if name in _MORE:
-        yield f"More: {_MORE[name]}."
+        facts.append(f"More: {_MORE[name]}.")
+    if facts:
+        yield paragraph(" ".join(facts))
 
 
 def _usage(name: str, verb: TyperCommand) -> Iterator[str]:
@@ -68,10 +71,9 @@ def _usage(name: str, verb: TyperCommand) -> Iterator[str]:
     for it in verb.params:
         if isinstance(it, TyperArgument):
             yield f"{it.metavar}{'…' if it.nargs != 1 else ''}"
-        elif isinstance(it, TyperOption) and it.required:
-            yield f"{it.opts[0]} {it.metavar}"
-    if any(isinstance(it, TyperOption) and not it.required for it in verb.params):
-        yield "[OPTIONS]"
+        elif isinstance(it, TyperOption):
+            words = it.opts[0] if it.is_flag else f"{it.opts[0]} {it.metavar}"
+            yield words if it.required else f"[{words}]"
 
 
 def _parameter(it: object) -> str:

@@ -86,7 +86,6 @@ def settings() -> str:
 
 def _key(path: str, field: FieldInfo, schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
     yield f"### `{path}`"
-    yield paragraph(field.description or "")
     resolved = _resolved(schema, definitions)
     values = _choices(field) | _deprecated_values(resolved)
     facts = [f"Default: {_default(field, resolved)}."] if not field.is_required() else ["Required."]
@@ -94,7 +93,7 @@ def _key(path: str, field: FieldInfo, schema: dict[str, Any], definitions: dict[
         facts.append(f"Allowed: {_allowed(resolved)}.")
     if path in _MORE:
         facts.append(f"More: {_MORE[path]}.")
-    yield paragraph(" ".join(facts))
+    yield paragraph(" ".join([field.description or "", *facts]))
     if values:
         yield "\n".join(item(f"`{value}`: {words}") for value, words in values.items())
 
