@@ -17,10 +17,10 @@ from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SETUP_TAG, ColumnAction
-from tranrepl.publisher.announcements import TableAnnouncement
-from tranrepl.publisher.column_decision import ColumnDecisions
-from tranrepl.publisher.label_decision import renamed_labels
-from tranrepl.publisher.schema_names import CollationNames
+from tranrepl.publisher.publisher import SchemaChanges
+from tranrepl.schema.columns import ColumnDifference
+from tranrepl.schema.labels import LabelDifference
+from tranrepl.schema.messages import AlteredTable, Subject
 from tranrepl.settings.publication import Publication
 
 _NEW_KEY = UnknownRows("its primary key is another one")
@@ -36,7 +36,7 @@ def unknown_rows(
         return None
     found = why_unknown(article, known)
     if found is None and known.definition is not None and article.definition is not None:
-        renamed = renamed_labels(known, known.definition, article.definition)
+        renamed = LabelDifference(known, known.definition, article.definition).why_unknown()
         found = None if renamed is None else UnknownRows(renamed)
     return _NEW_KEY if found is None and publication.replicate_ddl and _has_new_key(article, known) else found
 
@@ -46,7 +46,7 @@ def with_alterations(
     changed: Iterable[ChangedDefinition],
     unknown: Mapping[TableName, UnknownRows],
     waiting: Mapping[str, str],
-    names: CollationNames,
+    names: SchemaChanges,
 ) -> list[ChangedDefinition]:
     """Return the changed articles with what is done to the Subscribers' tables: nothing, where the publication
     replicates no schema changes.
@@ -76,15 +76,17 @@ def _with_alterations(
     it: ChangedDefinition,
     unknown: Mapping[TableName, UnknownRows],
     waiting: Mapping[str, str],
-    names: CollationNames,
+    names: SchemaChanges,
 ) -> ChangedDefinition:
     old, new = it.old, it.new
     if old.definition is None or new.definition is None or old.destination != new.destination:
         return it
     if old.source_object_id != new.source_object_id:
         return it
-    found = TableAnnouncement(new.source_object_id, SETUP_TAG, new.definition)
-    columns = ColumnDecisions(old, old.definition, new.definition, found, names).changes()
+    numbers = {it.collation_oid for it in new.definition.columns if it.collation_oid is not None}
+    collations = {number: name for number in numbers if (name := names.collation(number)) is not None}
+    found = AlteredTable(new.source_object_id, SETUP_TAG, new.definition, Subject.OTHER, collations=collations)
+    columns = ColumnDifference(old, old.definition, new.definition, found).changes()
     if not _has_new_key(new, old) and not any(part.action is ColumnAction.RETYPE for part in columns):
         return it
     reason = unknown[old.source].reason if old.source in unknown else waiting.get(str(old.source))

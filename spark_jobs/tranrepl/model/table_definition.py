@@ -15,9 +15,6 @@ from tranrepl.model.names import Table
 from tranrepl.model.partition_rows import TableDivision
 from tranrepl.model.position import FIRST_POSITION, StoredPosition
 
-FIRST_OWN_TYPE = 16384
-"""Types of a database's users have this number or a higher one."""
-
 
 class Generation(StrEnum):
     """Where a column's value comes from when a statement gives none."""
@@ -61,8 +58,15 @@ class DefinedColumn(BaseModel):
     is_identity: bool = False
     default: str | None = None
     """In the Publisher's SQL; of a generated column, what it is generated from. It need not be known."""
+    counts: bool = False
+    """Its default is the next number of a sequence."""
     types: tuple[DefinedType, ...] | None = None
     """Its own, and those that it is made of, without those of the database itself. None where they are not known."""
+
+    @property
+    def is_of_users_type(self) -> bool:
+        """Return whether its type is none of the database itself, or not known."""
+        return self.types is None or len(self.types) > 0
 
 
 class UniqueConstraint(BaseModel):

@@ -23,7 +23,6 @@ from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredL
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_stream import LogStream
 from tranrepl.publisher.positions import Positions
-from tranrepl.publisher.schema_names import CollationNames
 from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.publisher.snapshot import Snapshot
 from tranrepl.settings.publication import Article
@@ -109,8 +108,12 @@ class Removal:
         return tuple(step.what for step in self.steps)
 
 
-class SchemaChanges(CollationNames, Protocol):
+class SchemaChanges(Protocol):
     """What makes a Publisher's log announce schema changes. All publications of a database share it."""
+
+    def collation(self, oid: int) -> str | None:
+        """Return a collation's name in the Publisher's SQL; None where it is gone."""
+        ...
 
     def set_up(self, *, announced: bool = True, new_secret: bool = False) -> list[str]:
         """Make what is missing or of an earlier version, as far as our role may. Without `announced`, remove it where

@@ -9,9 +9,9 @@ import pytest
 
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.model.table_definition import DefinedType
-from tranrepl.publisher.announcements import OwnChanges, TableAnnouncement
-from tranrepl.publisher.postgres.schema_messages import read_announcements, read_content
+from tranrepl.publisher.postgres.schema_messages import read_content, read_schema_message
 from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM
+from tranrepl.schema.messages import AlteredTable
 
 _BOUND = "FOR VALUES FROM (1) TO (2)"
 _ROOT = {
@@ -33,9 +33,9 @@ _ROOT = {
 _PLAIN: dict[str, Any] = {"v": 1, "oid": "10", "kept_values": None, "labels": None}
 
 
-def _read(**told: object) -> TableAnnouncement:
-    (announced,) = read_announcements(json.dumps(_ROOT | _PLAIN | told).encode(), "tranrepl_test", FIRST_POSITION)
-    assert isinstance(announced, TableAnnouncement)
+def _read(**told: object) -> AlteredTable:
+    (announced,) = read_schema_message(json.dumps(_ROOT | _PLAIN | told).encode(), "tranrepl_test", FIRST_POSITION)
+    assert isinstance(announced, AlteredTable)
     return announced
 
 
@@ -52,7 +52,7 @@ _NONE = dict.fromkeys(_ARRAYS) | {"definitions": None}
 _TOLD_ANEW = {"oid": "12", "key": None, "empty": True, "bound": _BOUND}
 
 
-def _partitions(announced: TableAnnouncement) -> list[tuple[int, str, str, str | None, bool]]:
+def _partitions(announced: AlteredTable) -> list[tuple[int, str, str, str | None, bool]]:
     division = announced.definition.division
     assert division is not None
     return [(it.object_id, str(it.table), it.attached, it.bound, it.empty) for it in division.partitions]
@@ -102,33 +102,16 @@ def test_a_collation_is_told_where_it_is_not_that_of_its_type(oid: str, told: st
     assert read_content(json.dumps(content).encode())["columns"][0]["collation"] == collation
 
 
-_HALF = 2**31
-
-
-@pytest.mark.parametrize(
-    ("began", "older", "own"),
-    [(745, (3, 744), (745, 746)), (2**32 + 5, (2**32 - 1, 4), (5, 6)), (2**32 - 1, (2**32 - 2, _HALF), (2**32 - 1, 3))],
-)
-def test_what_is_its_transactions_own_is_told_by_numbers(
-    began: int, older: tuple[int, int], own: tuple[int, int]
-) -> None:
+def test_columns_of_its_transaction_are_its_own_at_repeatable_read() -> None:
     column = {"type": "text", "oid": "25", "mod": -1, "attcollation": "100", "notnull": True, "generated": ""}
-    column |= {"ident": "", "default": None, "missing": None, "dropped": False, "age": 1, "default_age": None}
-    unique = {"primary": False, "immediate": True, "partial": False, "identity": False, "columns": [1]}
-    columns = [column | {"num": n, "name": f"c{n}", "xmin": str(it)} for n, it in enumerate((*older, *own), 1)]
-    indexes = [unique | {"oid": str(n), "name": f"i{n}", "xmin": str(it)} for n, it in enumerate((*older, *own), 1)]
-    told = _NONE | {"snapshot": f"{began}:{began}:", "xmin": str(own[0]), "columns": columns, "unique": indexes}
-    read = _read(**told | {"xact": str(began)})
-    assert read.own == OwnChanges(table=True, columns=frozenset({3, 4}), unique=frozenset({"i3", "i4"}))
-    assert read.altered == frozenset({3, 4})
-    assert _read(**told | {"xact": str(began - 1)}).own is None
+    column |= {"ident": "", "default": None, "missing": None, "dropped": False, "xmin": "700", "default_age": None}
+    ages = {1: [5], 2: [0], 3: [5, -1]}
+    columns = [column | {"num": n, "name": f"c{n}_{it}", "age": it} for n, found in ages.items() for it in found]
+    read = _read(**_NONE | {"xmin": "700", "columns": columns})
+    assert (read.altered, [it.name for it in read.definition.columns]) == (frozenset({2, 3}), ["c1_5", "c2_0", "c3_-1"])
 
 
-def test_a_table_that_its_transaction_left_alone_is_not_its_own() -> None:
-    assert _read(**_NONE, xmin="744").own == OwnChanges(table=False, columns=frozenset(), unique=frozenset())
-
-
-def test_a_table_without_a_schema_is_no_announcement() -> None:
+def test_a_table_without_a_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="table root without a schema"):
         _read(**_NONE, schema=None)
 

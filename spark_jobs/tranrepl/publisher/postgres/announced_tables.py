@@ -11,29 +11,29 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.publisher.announcements import (
-    Announcement,
-    DefinedAnew,
-    FailedAnnouncement,
-    PartitionsAnnouncement,
-    Rewrite,
-    TableAnnouncement,
-    UnpublishedTable,
-)
+from tranrepl.postgres.session import connect
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
-from tranrepl.publisher.joined_changes import may_be_one, together
+from tranrepl.publisher.postgres.filter_names import PostgresDialect
 from tranrepl.publisher.postgres.logical_messages import SignedMessage
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
 from tranrepl.publisher.postgres.message_secret import MessageKind
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
-from tranrepl.publisher.postgres.schema_messages import read_announcements
-from tranrepl.publisher.schema_decision import Decision, decide, lacks_key, notes_of_what_stays, renamed_since
-from tranrepl.publisher.schema_names import SchemaNames
-from tranrepl.publisher.schema_stop import SchemaStop
+from tranrepl.publisher.postgres.schema_messages import read_collation, read_schema_message
+from tranrepl.schema.difference import NO_KEY, Change, Stop, difference, notes_of_what_stays, renamed_since
+from tranrepl.schema.messages import (
+    Altered,
+    AlteredPartitions,
+    AlteredTable,
+    Rewrite,
+    SchemaMessage,
+    UnknownAlteration,
+    UnpublishedTable,
+)
 
 _FOREVER = 1 << 62
 _NOWHERE = np.zeros(0, dtype=np.int64)
@@ -44,8 +44,26 @@ class SchemaMessages:
     """What is needed to read messages of schema changes."""
 
     publication: str
-    names: SchemaNames
+    connection: Connection
+    """The Publisher, which is asked for the names of collations."""
     article_ids: Sequence[int]
+
+    def collations(self, altered: AlteredTable) -> dict[int, str]:
+        """Return the names of the collations that the columns have, where they are not their types'."""
+        numbers = {it.collation_oid for it in altered.definition.columns if it.collation_oid is not None}
+        if not numbers:
+            return {}
+        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
+            names = {number: read_collation(session, number) for number in numbers}
+        return {number: name for number, name in names.items() if name is not None}
+
+
+class SchemaStop(Exception):  # noqa: N818 — it is no error of its own, it carries one
+    """A schema change that is not followed: reading ends before its transaction."""
+
+    def __init__(self, error: ConfigurationError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is wrong
@@ -205,22 +223,22 @@ class _BatchReading:
             return
         commit_lsn = self._commit_lsn(index)
         try:
-            announced = list(read_announcements(self.texts[index], schema.publication, position_of(commit_lsn)))
+            announced = list(read_schema_message(self.texts[index], schema.publication, position_of(commit_lsn)))
         except (ValueError, KeyError, TypeError) as error:
-            announced = [FailedAnnouncement("", "22000", f"a message of another version: {error}")]
+            announced = [UnknownAlteration("", "22000", f"a message of another version: {error}")]
         for it in announced:
             self._announced(index, commit_lsn, it, schema)
 
-    def _announced(self, index: int, commit_lsn: int, announced: Announcement, schema: SchemaMessages) -> None:
+    def _announced(self, index: int, commit_lsn: int, announced: SchemaMessage, schema: SchemaMessages) -> None:
         match announced:
-            case FailedAnnouncement():
+            case UnknownAlteration():
                 self._refuse_failed(announced, commit_lsn)
             case UnpublishedTable():
                 self._end_article(index, announced, commit_lsn)
-            case TableAnnouncement() | PartitionsAnnouncement():
+            case AlteredTable() | AlteredPartitions():
                 self._change_article(index, announced, commit_lsn, schema)
 
-    def _refuse_failed(self, failed: FailedAnnouncement, commit_lsn: int) -> None:
+    def _refuse_failed(self, failed: UnknownAlteration, commit_lsn: int) -> None:
         if self.tables.articles.find(lambda it: _is_news(it, commit_lsn)) is not None:
             raise SchemaStop(
                 ConfigurationError(
@@ -245,12 +263,12 @@ class _BatchReading:
             self._use(index, Layout(article, object_id, 0, _NOWHERE, passed_over_to=_FOREVER))
         self.tables.articles.remove(article)
 
-    def _change_article(self, index: int, announced: DefinedAnew, commit_lsn: int, schema: SchemaMessages) -> None:
+    def _change_article(self, index: int, announced: Altered, commit_lsn: int, schema: SchemaMessages) -> None:
         article = self.tables.articles.article(announced.object_id)
         if article is None or article.definition is None:
             return
         before = article.definition
-        if isinstance(announced, PartitionsAnnouncement):
+        if isinstance(announced, AlteredPartitions):
             announced = announced.of(before)
         renamed = None if _is_news(article, commit_lsn) else renamed_since(article, before, announced)
         if renamed is None and not _is_news(article, commit_lsn):
@@ -260,23 +278,26 @@ class _BatchReading:
             self._refuse_without_key_of(article)
         elif latest.tag == announced.tag:
             announced = replace(announced, rewrite=announced.rewrite | latest.rewrite)
-        decision = renamed or decide(article, before, announced, schema.names)
-        known = latest.change if latest is not None and self._may_be_one(latest.change, article, decision) else None
-        changed = self._numbered(decision, known)
-        place = self._place(index, article, changed, decision, announced.tag, known)
+        announced = replace(announced, collations=schema.collations(announced))
+        found = renamed or difference(article, announced, PostgresDialect())
+        if isinstance(found, Stop):
+            raise SchemaStop(found.error(article, announced.tag))
+        known = latest.change if latest is not None and self._may_be_one(latest.change, article, found) else None
+        changed = self._numbered(found, known)
+        place = self._place(index, article, changed, found, announced.tag, known)
         self._latest[announced.object_id] = _Latest(
             index, commit_lsn, announced.rewrite, announced.tag, announced.ends_command, place
         )
         self.tables.articles.replace(changed)
-        notes = list(decision.notes)
+        notes = list(found.notes)
         if latest is None or latest.ends_command:
-            notes += notes_of_what_stays(before, announced.definition, announced.tag)
+            notes += notes_of_what_stays(before, announced)
         told = _told(article.source, announced.tag, notes)
         self.batch.definitions.append(FoundDefinition(index, changed, told))
-        if decision.is_new:
+        if found.is_new:
             self._refit(index, changed, commit_lsn)
 
-    def _may_be_one(self, known: int | None, article: RegisteredArticle, decision: Decision) -> bool:
+    def _may_be_one(self, known: int | None, article: RegisteredArticle, found: Change) -> bool:
         """Return whether a change that follows at once may go with the one before: a name that the table gave up may be
         another one's by then."""
         if known is None:
@@ -284,39 +305,39 @@ class _BatchReading:
         earlier = self.batch.changes[known]
         if earlier.article.source != article.source and known + 1 < len(self.batch.changes):
             return False
-        return may_be_one(earlier.change, decision)
+        return found.follows_at_once(earlier.change)
 
-    def _numbered(self, decision: Decision, known: int | None) -> RegisteredArticle:
-        if not decision.is_new or known is not None:
-            return decision.article
-        return decision.article.model_copy(update={"article_id": self.tables.next_article_id()})
+    def _numbered(self, found: Change, known: int | None) -> RegisteredArticle:
+        if not found.is_new or known is not None:
+            return found.article
+        return found.article.model_copy(update={"article_id": self.tables.next_article_id()})
 
     def _place(
         self,
         index: int,
         article: RegisteredArticle,
         changed: RegisteredArticle,
-        decision: Decision,
+        found: Change,
         tag: str,
         known: int | None,
     ) -> int | None:
         """Return which of the batch's changes it is, once it is one of them."""
         if known is not None:
             earlier = self.batch.changes[known]
-            self.batch.changes[known] = replace(earlier, index=index, change=together(earlier.change, decision))
+            self.batch.changes[known] = replace(earlier, index=index, change=found.after(earlier.change))
             return known
-        if not decision.is_new:
+        if not found.is_new:
             return None
         change = SchemaChange(
             source=article.source,
             article_id=article.article_id,
             new_article_id=changed.article_id,
             tag=tag,
-            columns=decision.columns,
-            labels=decision.labels,
-            partitions=decision.partitions,
-            rows_unknown=decision.rows_unknown,
-            notes=decision.notes,
+            columns=found.columns,
+            labels=found.labels,
+            partitions=found.partitions,
+            rows_unknown=found.rows_unknown,
+            notes=found.notes,
         )
         self.batch.changes.append(FoundChange(index, article, change))
         return len(self.batch.changes) - 1
@@ -349,12 +370,12 @@ class _BatchReading:
         for object_id, latest in self._latest.items():
             article = self.tables.articles.article(object_id)
             if article is not None and article.definition is not None and not article.definition.key:
-                self.batch.end, self.batch.problem = latest.index, lacks_key(article, latest.tag)
+                self.batch.end, self.batch.problem = latest.index, SchemaStop(NO_KEY.error(article, latest.tag))
 
     def _refuse_without_key_of(self, article: RegisteredArticle) -> None:
         latest = self._latest.get(article.source_object_id)
         if latest is not None and article.definition is not None and not article.definition.key:
-            raise lacks_key(article, latest.tag)
+            raise SchemaStop(NO_KEY.error(article, latest.tag))
 
     def _use(self, index: int, layout: Layout) -> None:
         self.batch.layouts.append((index, layout))

@@ -1,34 +1,26 @@
-"""Names in a definition, as a PostgreSQL Publisher knows them: collations, and the columns of row filters."""
+"""PostgreSQL's row filters and types, as differences between definitions depend on them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import sqlglot
 from psycopg import sql
 from sqlglot import exp
 
-from tranrepl.connections import Connection
 from tranrepl.model.names import TableName
-from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.row_filter_check import STRINGS
+from tranrepl.model.table_definition import DefinedColumn
 from tranrepl.publisher.postgres.row_filters import filter_columns, folded_name
-from tranrepl.publisher.postgres.schema_messages import read_collation
+from tranrepl.publisher.postgres.user_types import FIRST_OWN_TYPE
 
-_COMPOSED = ("{", "(", "[")
-"""What a value of several begins with: an array, a row, a range."""
+_NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
+"""PostgreSQL's own types of numbers: bigint, smallint, integer, real, double precision, numeric."""
+_LIKE_OID = frozenset({24, 26, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
+"""oid, and what is stored as one: regproc to regcollation. An integer may become one as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresSchemaNames:
-    """The `SchemaNames` of a PostgreSQL Publisher, which is connected to where it must be asked."""
-
-    connection: Connection
-
-    def collation(self, oid: int) -> str | None:
-        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
-            return read_collation(session, oid)
+class PostgresDialect:
+    """The `PublisherDialect` of PostgreSQL."""
 
     def filter_columns(self, text: str, table: str) -> tuple[str, ...]:
         return filter_columns(text, table)
@@ -36,15 +28,9 @@ class PostgresSchemaNames:
     def renamed_filter(self, text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:
         return renamed_filter(text, table, now, columns)
 
-    def names_label(self, text: str, label: str) -> bool:
-        return names_label(text, label)
-
-
-def names_label(text: str, label: str) -> bool:
-    """Return whether an expression has a literal that may be this label, or a value with the label in it."""
-    literals = [it.text for it in sqlglot.tokenize(text, read="postgres") if it.token_type in STRINGS]
-    # What an escape sequence says is not looked at.
-    return any(it == label or "\\" in it or (it[:1] in _COMPOSED and label in it) for it in literals)
+    def rewrites_values(self, before: DefinedColumn, now: DefinedColumn) -> bool:
+        types = {before.type_oid, now.type_oid}
+        return len(types) > 1 and bool(types & _NUMBERS) and not types & _LIKE_OID and max(types) < FIRST_OWN_TYPE
 
 
 def renamed_filter(text: str, table: TableName, now: TableName, columns: Mapping[str, str]) -> str:

@@ -19,9 +19,8 @@ from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal
 from tranrepl.publisher.log_read import ReadFailure
-from tranrepl.publisher.postgres.announced_tables import SchemaMessages
+from tranrepl.publisher.postgres.announced_tables import SchemaMessages, SchemaStop
 from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
-from tranrepl.publisher.postgres.filter_names import PostgresSchemaNames
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
 from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages, range_ends
 from tranrepl.publisher.postgres.long_messages import (
@@ -42,7 +41,6 @@ from tranrepl.publisher.postgres.token_messages import TokenMessages
 from tranrepl.publisher.postgres.unreadable_text import first_unreadable
 from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
 from tranrepl.publisher.schema_reading import SchemaReading
-from tranrepl.publisher.schema_stop import SchemaStop
 
 _LEAST_RANGE = 4 * 1024 * 1024
 _LOG_OF_A_TRANSACTION = 1024
@@ -180,7 +178,7 @@ class PostgresLogRange:
     def _schema_messages(self) -> SchemaMessages | None:
         if self.schema is None:
             return None
-        return SchemaMessages(self.slot, PostgresSchemaNames(self.connection), self.schema.article_ids)
+        return SchemaMessages(self.slot, self.connection, self.schema.article_ids)
 
     def _messages(self) -> Iterator[pa.BinaryArray]:
         batches = log_messages(self.connection, self.slot, self.first, self.ends, self.form, self.sessions)

@@ -10,10 +10,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.model.propagation import Truncation
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.publisher.partition_decision import emptied_partitions, removes_rows
 from tranrepl.publisher.postgres.lsn import lsn_of
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitioned
 from tranrepl.publisher.postgres.relations import Relation, RelationMismatch, fits
+from tranrepl.schema.partitions import emptied_partitions, removes_rows
 
 
 class PublishedRelations:

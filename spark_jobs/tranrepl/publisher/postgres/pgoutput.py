@@ -30,7 +30,13 @@ from tranrepl.publisher.changes import (
     cells_differ,
 )
 from tranrepl.publisher.log_range import Limits
-from tranrepl.publisher.postgres.announced_tables import AnnouncedTables, BatchTables, NeedsArticleId, SchemaMessages
+from tranrepl.publisher.postgres.announced_tables import (
+    AnnouncedTables,
+    BatchTables,
+    NeedsArticleId,
+    SchemaMessages,
+    SchemaStop,
+)
 from tranrepl.publisher.postgres.logical_messages import (
     XID_AT,
     FoundMessage,
@@ -43,7 +49,6 @@ from tranrepl.publisher.postgres.message_secret import MessageSecret
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
 from tranrepl.publisher.schema_reading import PlacedMessage, PlacedSchemaChange
-from tranrepl.publisher.schema_stop import SchemaStop
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1

@@ -22,22 +22,31 @@ from tranrepl.model.table_definition import (
     UniqueConstraint,
 )
 from tranrepl.postgres.session import Session
-from tranrepl.publisher.announcements import (
-    Announcement,
-    FailedAnnouncement,
-    OwnChanges,
-    PartitionsAnnouncement,
-    Rewrite,
-    SeenTransactions,
-    TableAnnouncement,
-    UnpublishedTable,
-)
 from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits
 from tranrepl.publisher.postgres.told_types import ToldTypes, read_types
 from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 from tranrepl.publisher.postgres.written_values import only_element, unquoted
+from tranrepl.schema.messages import (
+    AlteredPartitions,
+    AlteredTable,
+    Rewrite,
+    SchemaMessage,
+    SeenTransactions,
+    Subject,
+    UnknownAlteration,
+    UnpublishedTable,
+)
 
 _VERSION = 1
+_SUBJECTS = {
+    "ALTER TABLE": Subject.TABLE,
+    "CREATE INDEX": Subject.INDEX,
+    "DROP INDEX": Subject.INDEX,
+    "ALTER TYPE": Subject.TYPE,
+    "ALTER DOMAIN": Subject.DOMAIN,
+    "ALTER SCHEMA": Subject.SCHEMA,
+}
+_SEQUENCE = "nextval("
 _EVENTS_BEFORE_THE_END = ("sql_drop", "table_rewrite")
 _GENERATIONS = {"": Generation.NONE, "s": Generation.STORED, "v": Generation.VIRTUAL}
 _IDENTITIES = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
@@ -106,15 +115,15 @@ def read_collation(session: Session, oid: int) -> str | None:
     return None if row is None else str(row[0])
 
 
-def read_announcements(content: bytes, publication: str, committed: Position) -> Iterator[Announcement]:
-    """Yield what one message announces. `committed`: where its transaction commits. Raises ValueError where the message
+def read_schema_message(content: bytes, publication: str, committed: Position) -> Iterator[SchemaMessage]:
+    """Yield what one message says. `committed`: where its transaction commits. Raises ValueError where the message
     is none of those that this version's triggers write."""
     told = read_content(content)
     if told["v"] != _VERSION:
         raise ValueError(f"version {told['v']}")
     tag = told["tag"]
     if "failed" in told:
-        yield FailedAnnouncement(tag, told["failed"], told["message"])
+        yield UnknownAlteration(tag, told["failed"], told["message"])
         return
     if "unpublished" in told:
         for it in told["unpublished"]:
@@ -124,24 +133,24 @@ def read_announcements(content: bytes, publication: str, committed: Position) ->
     seen = _seen(told["snapshot"]) if "snapshot" in told else None
     if "columns" not in told and seen is not None:
         division = TableDivision(key=None, key_columns=None, partitions=tuple(map(_partition, told["partitions"])))
-        yield PartitionsAnnouncement(told["oid"], tag, division, committed, seen, int(told["xact"]))
+        yield AlteredPartitions(told["oid"], tag, division, committed, seen, int(told["xact"]))
         return
     if told["schema"] is None:
         raise ValueError(f"table {told['name']} without a schema")
     columns = told["columns"] or []
     rewrite = told.get("rewrite")
-    yield TableAnnouncement(
+    yield AlteredTable(
         told["oid"],
         tag,
         _definition(told, committed),
+        _SUBJECTS.get(tag, Subject.OTHER),
         ends_command=told["event"] not in _EVENTS_BEFORE_THE_END,
-        defaults_told=told["defaults_told"],
+        is_locked=told["defaults_told"],
         rewrite=Rewrite(rewrite["reason"]) if rewrite else Rewrite.NONE,
         existing_values={it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
-        untold_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
+        unread_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
         seen=seen,
-        own=_own(told),
-        altered=_altered(told),
+        altered=frozenset(told["altered"] or ()) if "altered" in told else None,
         transaction=int(told["xact"]) if told.get("xact") else None,
     )
 
@@ -153,8 +162,6 @@ def read_content(content: bytes) -> dict[str, Any]:
     if "definitions" not in told:
         return told
     definitions = {int(it["oid"]): it for it in told.pop("definitions") or ()}
-    if "xmin" in told:
-        told |= _own_by_numbers(told)
     told |= {"oid": int(told["oid"]), "partitions": _with_definitions(_by_arrays(told), definitions)}
     return told | _read_values(told) if "columns" in told else told
 
@@ -162,31 +169,14 @@ def read_content(content: bytes) -> dict[str, Any]:
 def _read_values(told: dict[str, Any]) -> dict[str, Any]:
     kept: Mapping[str, str] = told.pop("kept_values") or {}
     types = read_types(told)
+    own = [it["num"] for it in told["columns"] or () if it.get("age", 1) < 1]
     columns = [_told_column(it, kept, types) for it in _youngest(told["columns"] or ())]
     unique = [it | {"oid": int(it["oid"])} for it in told["unique"] or () if it["name"] is not None]
     return {
+        "altered": own if "xmin" in told else told.get("altered"),
         "columns": sorted(columns, key=itemgetter("num")),
         "unique": sorted(unique, key=itemgetter("oid")),
     }
-
-
-def _own_by_numbers(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is a transaction's own, by the transactions that wrote the rows of the catalogue: its columns, with 0
-    for the table itself.
-
-    It is told where its transaction may not see what others have committed since it began. It sees none of theirs that
-    began later, so what is not older than it is its own. Rows have the lower half of a transaction's number.
-    """
-    began = _seen(told["snapshot"]).xmax
-    if int(told["xact"]) < began:
-        return {"own": None}
-
-    def own(row: Mapping[str, Any]) -> bool:
-        return (int(row["xmin"]) - began) % 2**32 < 2**31
-
-    columns = [it["num"] for it in told["columns"] or () if own(it)]
-    unique = [it | {"own": own(it)} for it in told["unique"] or ()]
-    return {"own": [0, *columns] if own(told) else columns, "unique": unique}
 
 
 def _youngest(columns: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -234,22 +224,6 @@ def _told_column(told: Mapping[str, Any], kept: Mapping[str, str], types: ToldTy
     column["collation"] = collation if collation not in (0, usual) else None
     column["types"] = types.of_column(number, told["type"])
     return column
-
-
-def _own(told: Mapping[str, Any]) -> OwnChanges | None:
-    """Return what its transaction has changed; None where it is not told."""
-    if told.get("own") is None:
-        return None
-    unique = frozenset(it["name"] for it in told["unique"] or () if it["own"])
-    return OwnChanges(table=0 in told["own"], columns=frozenset(told["own"]) - {0}, unique=unique)
-
-
-def _altered(told: Mapping[str, Any]) -> frozenset[int] | None:
-    """Return the columns that its transaction has altered; None where it is not told."""
-    own = _own(told)
-    if own is not None:
-        return own.columns
-    return None if "altered" not in told or "xmin" in told else frozenset(told["altered"] or ())
 
 
 def _seen(snapshot: str) -> SeenTransactions:
@@ -310,6 +284,7 @@ def _column(told: Mapping[str, Any]) -> DefinedColumn:
         generation=_GENERATIONS[told["generated"]],
         is_identity=told["ident"] != "",
         default=told["default"],
+        counts=_SEQUENCE in (told["default"] or ""),
         types=None if told["types"] is None else tuple(_type(it) for it in told["types"]),
     )
 

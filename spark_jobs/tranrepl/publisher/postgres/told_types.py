@@ -9,8 +9,7 @@ from hashlib import md5
 from operator import itemgetter
 from typing import Any
 
-from tranrepl.model.table_definition import FIRST_OWN_TYPE
-from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM
+from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM, FIRST_OWN_TYPE
 
 
 @dataclass(frozen=True, slots=True)

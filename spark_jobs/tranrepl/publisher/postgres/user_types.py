@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hashlib import md5
 
+FIRST_OWN_TYPE = 16384
+"""Types of a database's users have this number or a higher one."""
+
 # Enumerated types have labels. Of any other type, `form` is another one where values may be written otherwise than
 # before, or others may be refused: the types of its attributes count, and not their names.
 TYPES_OF_COLUMN = """CASE WHEN a.atttypid < 16384 THEN '[]' ELSE (

@@ -7,8 +7,8 @@ import pytest
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.table_definition import DefinedColumn, DefinedType, TableDefinition, UniqueConstraint
-from tranrepl.publisher.announcements import TableAnnouncement
-from tranrepl.publisher.definition_after import definition_after
+from tranrepl.schema.known_definition import definition_after
+from tranrepl.schema.messages import AlteredTable, Subject
 
 _EARLIER, _LATER = (Position(it.to_bytes(8, "big")) for it in (1000, 2000))
 
@@ -44,9 +44,18 @@ def _table(*columns: DefinedColumn, name: str = "s.t", unique: tuple[str, ...] =
     )
 
 
+_SUBJECTS = {
+    "ALTER TABLE": Subject.TABLE,
+    "DROP INDEX": Subject.INDEX,
+    "ALTER TYPE": Subject.TYPE,
+    "ALTER DOMAIN": Subject.DOMAIN,
+    "ALTER SCHEMA": Subject.SCHEMA,
+}
+
+
 def _after(before: TableDefinition, told: TableDefinition, tag: str, *, locked: bool = False) -> TableDefinition:
     now = told.model_copy(update={"holds_from": _LATER})
-    found = definition_after(before, TableAnnouncement(1, tag, now, defaults_told=locked))
+    found = definition_after(before, AlteredTable(1, tag, now, _SUBJECTS[tag], is_locked=locked))
     assert found.holds_from == _LATER
     return found
 

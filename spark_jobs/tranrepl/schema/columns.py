@@ -1,4 +1,4 @@
-"""What becomes of an article's columns: added, dropped, renamed or retyped, and whether their values are known."""
+"""Columns of an article that a command added, dropped, renamed or retyped, and whether their values are known."""
 
 from __future__ import annotations
 
@@ -8,26 +8,19 @@ from functools import cached_property
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
-from tranrepl.model.table_definition import FIRST_OWN_TYPE, DefinedColumn, Generation, TableDefinition
-from tranrepl.publisher.announcements import Rewrite, TableAnnouncement
-from tranrepl.publisher.schema_names import CollationNames
-
-_SEQUENCE = "nextval("
-_NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
-"""PostgreSQL's own types of numbers: bigint, smallint, integer, real, double precision, numeric."""
-_LIKE_OID = frozenset({24, 26, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191})
-"""oid, and what is stored as one: regproc to regcollation. An integer may become one as it is."""
+from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition
+from tranrepl.schema.dialect import PublisherDialect
+from tranrepl.schema.messages import AlteredTable, Rewrite, Subject
 
 
 @dataclass(frozen=True)
-class ColumnDecisions:
+class ColumnDifference:
     """The columns of one article, before and after one command."""
 
     article: RegisteredArticle
     before: TableDefinition
     now: TableDefinition
-    announced: TableAnnouncement
-    names: CollationNames
+    altered: AlteredTable
 
     @cached_property
     def gains_columns(self) -> bool:
@@ -54,13 +47,14 @@ class ColumnDecisions:
     @cached_property
     def _made_anew(self) -> list[tuple[DefinedColumn, DefinedColumn]]:
         """Columns that are generated and were not, or the other way round, or from something else, before and after."""
-        # An expression is told with the names of now: those of renamed columns and types do not make it another one.
-        told = self.announced.tag == "ALTER TABLE" and not any(old.name != new.name for old, new in self._pairs)
+        # An expression has the names of now: those of renamed columns and types do not make it another one.
+        of_table = self.altered.subject is Subject.TABLE and self.altered.is_locked
+        comparable = of_table and not any(old.name != new.name for old, new in self._pairs)
         return [
             (old, new)
             for old, new in self._pairs
             if _is_written(old) != _is_written(new)
-            or (told and not _is_written(new) and self.announced.defaults_told and old.default != new.default)
+            or (comparable and not _is_written(new) and old.default != new.default)
         ]
 
     @cached_property
@@ -110,11 +104,11 @@ class ColumnDecisions:
             *map(self._addition, self._added),
         )
 
-    def why_unknown(self) -> str | None:
+    def why_unknown(self, dialect: PublisherDialect) -> str | None:
         """Return why the log does not say which rows the table has now; None where it does."""
         retyped = [(old, new) for old, new in self._kept if _retyped(old, new)]
-        rewritten = Rewrite.TYPE in self.announced.rewrite
-        always = self._may_have_rows and any(_is_always_rewritten(old, new) for old, new in retyped)
+        rewritten = Rewrite.TYPE in self.altered.rewrite
+        always = self._may_have_rows and any(dialect.rewrites_values(old, new) for old, new in retyped)
         if retyped and (rewritten or always):
             return f"its rows were rewritten for another type of column {', '.join(new.name for _, new in retyped)}"
         unannounced = [it.name for it in (*(new for _, new in retyped), *self._added) if self._is_unannounced(it)]
@@ -143,7 +137,7 @@ class ColumnDecisions:
         for old, new in self._kept:
             if new.not_null and not old.not_null:
                 yield f"column {new.name} is NOT NULL now"
-            if new.default != old.default and self.announced.defaults_told:
+            if new.default != old.default and self.altered.is_locked:
                 yield f"column {new.name} has another default"
             if new.type_name != old.type_name and not _retyped(old, new):
                 yield f"the type of column {new.name} is called {new.type_name} now"
@@ -159,14 +153,14 @@ class ColumnDecisions:
         return column.ordinal in self._ordinals or (self.gains_columns and not _is_written(column))
 
     def _is_unknown(self, column: DefinedColumn) -> bool:
-        if not _is_written(column) or column.ordinal in self.announced.existing_values:
+        if not _is_written(column) or column.ordinal in self.altered.existing_values:
             return False
-        if column.ordinal in self.announced.untold_values or column.ordinal in self.before.by_ordinal:
+        if column.ordinal in self.altered.unread_values or column.ordinal in self.before.by_ordinal:
             return True
-        if Rewrite.DEFAULT not in self.announced.rewrite:
-            # Its value would be told, had it come with this command.
+        if Rewrite.DEFAULT not in self.altered.rewrite:
+            # Its value would be in the message, had it come with this command.
             return column.default is not None and self._may_have_rows
-        return column.default is not None or column.is_identity or column.type_oid >= FIRST_OWN_TYPE
+        return column.default is not None or column.is_identity or column.is_of_users_type
 
     @cached_property
     def _may_have_rows(self) -> bool:
@@ -175,19 +169,19 @@ class ColumnDecisions:
         return not divided or any(part.holds_rows for it in divided for part in it.partitions)
 
     def _is_unannounced(self, column: DefinedColumn) -> bool:
-        """Return whether another transaction has added or altered a column, which would have announced it before."""
-        altered = self.announced.altered
-        return altered is not None and column.ordinal not in altered and _is_written(column)
+        """Return whether another transaction has added or altered a column, of which there would be a message."""
+        own = self.altered.altered
+        return own is not None and column.ordinal not in own and _is_written(column)
 
     def _addition(self, column: DefinedColumn) -> ColumnChange:
         generated = column.generation is not Generation.NONE
-        has_default = not generated and column.default is not None and _SEQUENCE not in column.default
+        has_default = not generated and column.default is not None and not column.counts
         return ColumnChange(
             action=ColumnAction.ADD,
             column=column.name,
             type_name=column.type_name,
             collation=self._collation(column),
-            existing_value=None if generated else self.announced.existing_values.get(column.ordinal),
+            existing_value=None if generated else self.altered.existing_values.get(column.ordinal),
             default=column.default if has_default else None,
             generation_expression=column.default if generated else None,
         )
@@ -208,7 +202,7 @@ class ColumnDecisions:
                 yield ColumnChange(action=ColumnAction.DROP_NOT_NULL, column=new.name)
 
     def _collation(self, column: DefinedColumn) -> str | None:
-        return None if column.collation_oid is None else self.names.collation(column.collation_oid)
+        return None if column.collation_oid is None else self.altered.collations.get(column.collation_oid)
 
     def _renames(self) -> Iterator[ColumnChange]:
         """Yield renames so that no two columns have one name at any time: where names are exchanged, by way of another
@@ -243,12 +237,6 @@ def _rename(old: str, new: str, column: DefinedColumn) -> ColumnChange:
 def _is_written(column: DefinedColumn) -> bool:
     """Return whether a column's values are written by statements: only then do they travel."""
     return column.generation is Generation.NONE
-
-
-def _is_always_rewritten(old: DefinedColumn, new: DefinedColumn) -> bool:
-    """Return whether PostgreSQL stores values of the one type otherwise than of the other, whatever they are."""
-    types = {old.type_oid, new.type_oid}
-    return len(types) > 1 and bool(types & _NUMBERS) and not types & _LIKE_OID and max(types) < FIRST_OWN_TYPE
 
 
 def _retyped(old: DefinedColumn, new: DefinedColumn) -> bool:

@@ -1,4 +1,4 @@
-"""What becomes of an article whose table has other partitions: which come, which go, and the rows of those that go.
+"""Partitions of an article's table that a command made, dropped or renamed, and the rows of those that go.
 
 A partition is known by its object and by how it was attached, as are those that it is a partition of: one that was
 detached and attached again is another one.
@@ -79,21 +79,21 @@ class DividedTable:
 
 
 @dataclass(frozen=True)
-class PartitionDecisions:
+class PartitionDifference:
     """The partitions of one article's table, before and after one command."""
 
     article: RegisteredArticle
     before: TableDivision | None
-    announced: TableDivision | None
+    altered: TableDivision | None
 
     @cached_property
     def now(self) -> TableDivision | None:
-        """The division that was announced, with the limits that were told earlier."""
-        if self.before is None or self.announced is None:
-            return self.announced
+        """The division now, with the limits that earlier messages had."""
+        if self.before is None or self.altered is None:
+            return self.altered
         known = {(it.object_id, it.attached): it for it in self.before.partitions}
-        told = [_as_known(it, known.get((it.object_id, it.attached))) for it in self.announced.partitions]
-        return _with_key(self.announced, self.before).model_copy(update={"partitions": tuple(told)})
+        partitions = [_as_known(it, known.get((it.object_id, it.attached))) for it in self.altered.partitions]
+        return _with_key(self.altered, self.before).model_copy(update={"partitions": tuple(partitions)})
 
     @cached_property
     def _tables(self) -> tuple[DividedTable, DividedTable] | None:
@@ -180,22 +180,21 @@ class PartitionDecisions:
         return file.model_copy(update={"partitions": partitions})
 
 
-def _as_known(told: DefinedPartition, known: DefinedPartition | None) -> DefinedPartition:
-    """Return a partition with the limits and the key that were told of it earlier, where they are not told again."""
+def _as_known(shown: DefinedPartition, known: DefinedPartition | None) -> DefinedPartition:
+    """Return a partition with the limits and the key that an earlier message had, where this one has none."""
     if known is None:
-        return told
-    divided = _with_key(told, known)
-    if told.bound is not None:
+        return shown
+    divided = _with_key(shown, known)
+    if shown.bound is not None:
         return divided
     return divided.model_copy(update={"bound": known.bound, "limits": known.limits})
 
 
-def _with_key(told: _Divided, known: _Divided) -> _Divided:
-    """Return what is divided with the key that was told of it earlier, where it is not told again: whoever alters one
-    of its columns tells it."""
-    if told.key is not None:
-        return told
-    return told.model_copy(update={"key": known.key, "key_columns": known.key_columns})
+def _with_key(shown: _Divided, known: _Divided) -> _Divided:
+    """Return what is divided with the key that an earlier message had, where this one has none."""
+    if shown.key is not None:
+        return shown
+    return shown.model_copy(update={"key": known.key, "key_columns": known.key_columns})
 
 
 def removes_rows(article: RegisteredArticle) -> bool:
