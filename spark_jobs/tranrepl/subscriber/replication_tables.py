@@ -1,7 +1,6 @@
 """The model's tables at a Subscriber: for every kind of database, in the types that it has.
 
 Source: `MSreplication_subscriptions`, `MSreplication_objects`, `MSsubscription_articles` and `MSrepl_version`.
-Deliveries to PostgreSQL do without this module, and start sooner.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ WATERMARKS = sa.Table(
     "msreplication_subscriptions",
     METADATA,
     sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
+    sa.Column("publisher_system", _name(32), primary_key=True),
     sa.Column("publisher_db", _name(128), primary_key=True),
     sa.Column("publication", _name(64), primary_key=True),
     sa.Column("subscription", _name(64), primary_key=True),
@@ -69,7 +68,7 @@ SNAPSHOTS = sa.Table(
     "msreplication_snapshots",
     METADATA,
     sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_system", _name(32), primary_key=True, server_default=""),
+    sa.Column("publisher_system", _name(32), primary_key=True),
     sa.Column("publisher_db", _name(128), primary_key=True),
     sa.Column("publication", _name(64), primary_key=True),
     sa.Column("subscription", _name(64), primary_key=True),
@@ -80,7 +79,11 @@ SNAPSHOTS = sa.Table(
     sa.Column("byte_count", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
     _time(),
+    sa.Column("created", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("deferred", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
 )
+"""Row 0 of an article says whether setup made its table (`created`), and what is built after the load
+(`deferred`)."""
 ARTICLES = sa.Table(
     "mssubscription_articles",
     METADATA,

@@ -12,8 +12,6 @@ from tranrepl.errors import ConfigurationError, newer_version
 
 REVISION = 3
 """The revision of the model's tables at a Subscriber, whatever its database. It grows when one of them changes."""
-BEFORE_VERSIONS = 0
-"""The revision of tables whose version was not written down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +39,3 @@ class TablesVersion:
 
 
 THIS_VERSION = TablesVersion(REVISION, __version__)
-UNKNOWN_VERSION = TablesVersion(BEFORE_VERSIONS, "an earlier version")

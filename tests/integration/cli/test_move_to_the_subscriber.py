@@ -46,7 +46,7 @@ def test_the_subscriber_takes_over_without_giving_an_id_twice(
     file = publication_file(tmp_path, _ARTICLES, subscriptions=_SUBSCRIPTIONS)
     run_submitted_jobs_here(site.spark, monkeypatch)
     site.at_publisher(*_TABLES)
-    # As an earlier version's setup made it.
+    # A table of the user's, without numbers of its own.
     site.at_subscriber("CREATE TABLE customer (customer_id int PRIMARY KEY, name text)")
     site.set_up()
     assert _typed("tranrepl run dags/publications/shop.yaml", file, found).status == 0

@@ -9,7 +9,7 @@ from support.subscribers import KEY, Site
 from tranrepl import __version__
 from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.tables_version import REVISION, THIS_VERSION, UNKNOWN_VERSION, TablesVersion
+from tranrepl.subscriber.tables_version import REVISION, THIS_VERSION, TablesVersion
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]
 VERSION = "SELECT revision, version FROM msrepl_version"
@@ -34,13 +34,14 @@ def test_setup_writes_the_version_down_once(plain_site: Site) -> None:
     assert _found(site) == THIS_VERSION
 
 
-def test_tables_without_a_version_are_an_earlier_ones_until_setup(plain_site: Site) -> None:
+def test_tables_of_an_earlier_version_are_refused_until_setup(plain_site: Site) -> None:
     site = plain_site
     site.article("vendor", VENDOR)
-    site.execute("DROP TABLE msrepl_version")
-    assert _found(site) == UNKNOWN_VERSION
+    site.execute(f"UPDATE msrepl_version SET revision = {REVISION - 1}, version = '0.0.1'")
+    found = _found(site)
+    assert found == TablesVersion(REVISION - 1, "0.0.1")
     with pytest.raises(ConfigurationError, match="are of an earlier version of tranrepl") as refused:
-        UNKNOWN_VERSION.require_current("Subscriber reporting")
+        found.require_current("Subscriber reporting")
     assert refused.value.report.remedy == "run `tranrepl setup FILE`"
     _set_up(site)
     assert _found(site) == THIS_VERSION

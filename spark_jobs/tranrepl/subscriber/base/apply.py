@@ -16,11 +16,10 @@ from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.base.committed_changes import CommittedChanges
 from tranrepl.subscriber.base.constraints import parents_first_among
-from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.savepoint import TransactionEndedError, why_undone
 from tranrepl.subscriber.base.schema_changes import SchemaChanges
 from tranrepl.subscriber.base.serial import SqlSerial
-from tranrepl.subscriber.base.session_errors import translated_errors
 from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.steps import (
     BulkStep,

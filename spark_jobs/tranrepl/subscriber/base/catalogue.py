@@ -10,6 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import NoSuchTableError
 
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.names import TableName
 from tranrepl.subscriber.capabilities import NameCase
 
 Place = tuple[str | None, str]
@@ -37,6 +39,13 @@ class Refusal:
 
     why: str
     remedy: str
+
+    def error(self, where: str, table: TableName | str, article: TableName | None = None) -> ConfigurationError:
+        return ConfigurationError(
+            f"{where}: table {table} {self.why}",
+            remedy=f"run at the Subscriber: {self.remedy}",
+            article=None if article is None else str(article),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""What differs between the databases that SQLAlchemy reaches. This class is any of them, by statements."""
+"""What differs between the databases that SQLAlchemy connects to. This class is any of them, by statements."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -39,9 +39,9 @@ from tranrepl.subscriber.base.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.base.catalogue import Catalogue, InspectedCatalogue, Place, Refusal
 from tranrepl.subscriber.base.column_steps import ColumnStatements, MadeColumn
 from tranrepl.subscriber.base.identifiers import Identifiers
+from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.procedures import ProcedureScripter
 from tranrepl.subscriber.base.recorded_statements import StatementRecorder
-from tranrepl.subscriber.base.row_lock import RowLock
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.value_conversion import PLAIN_TYPES, Binding, ColumnType
@@ -57,7 +57,7 @@ def _engine(database: SqlDatabase, connection: Connection) -> sa.Engine:
     return database.configured(sa.create_engine(database.url(connection), connect_args=arguments, poolclass=NullPool))
 
 
-class SqlDatabase:
+class SqlDatabase(ModelDatabase):
     """A database that takes statements only. Others override what they know better."""
 
     binding = Binding()
@@ -71,15 +71,11 @@ class SqlDatabase:
     """How many statements of any shape `execute_together` takes; 1 where it takes none."""
     holds_what_is_declared = True
     """A column holds values of its declared type and length, and no others."""
-    alters_primary_keys = True
-    """Whether ALTER TABLE changes a primary key; where not, the table is created again."""
     error_codes: ErrorCodes = Codes.OTHER.value
     inserts_identities = False
     """An INSERT may give an identity column a value, where it is told so."""
     errors_end_transactions = False
     """Some errors roll back the whole transaction, with its savepoints and locks."""
-    lock_timeouts: frozenset[str] = frozenset()
-    """Numbers of the error that a wait for a lock has taken too long."""
     ddl_commits = False
     """A statement that alters a table, or makes a procedure, commits what is open."""
 
@@ -102,6 +98,27 @@ class SqlDatabase:
     def table_options(self) -> Mapping[str, Any]:
         """Return options of `sqlalchemy.Table` for a table that setup creates."""
         return {}
+
+    # The model's tables
+
+    @contextmanager
+    def transaction(self, session: sa.Connection, where: str) -> Iterator[None]:
+        with translated_errors(where, self), session.begin():
+            yield
+
+    def name(self, session: sa.Connection) -> str:
+        return session.engine.url.database or ""
+
+    def has_table(self, session: sa.Connection, table: sa.Table) -> bool:
+        return sa.inspect(session).has_table(table.name)
+
+    def model_columns(self, session: sa.Connection, names: Sequence[str]) -> Mapping[str, Collection[str]]:
+        found = self.catalogue(session).destinations([(None, it) for it in names])
+        return {name: it.columns.keys() for (_, name), it in found.items()}
+
+    def require_fit_tables(self, session: sa.Connection, where: str, names: Sequence[str]) -> None:
+        for (_, name), refusal in self.refused_tables(session, [(None, it) for it in names]).items():
+            raise refusal.error(where, name)
 
     # Connecting
 
@@ -159,7 +176,7 @@ class SqlDatabase:
         return engine
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
-        """Set how long the session waits for a row that another one has locked."""
+        """Do nothing: a wait has the bound that the database has."""
 
     def configure_session(self, session: sa.Connection, options: ApplierOptions) -> None:
         """Configure a session before its first transaction that applies. What the database lacks was refused before."""
@@ -266,18 +283,6 @@ class SqlDatabase:
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """Return a table's columns. Raises NoSuchTableError where there is none."""
         return sa.inspect(session).get_columns(table, schema)
-
-    def locked_rows(
-        self,
-        session: sa.Connection,
-        table: sa.Table,
-        query: sa.Select[*tuple[Any, ...]],
-        lock: RowLock = RowLock.EXCLUSIVE,
-    ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-        """Return the rows of one of the model's tables that a query finds, locked until the transaction ends, where the
-        database locks rows at all."""
-        del table
-        return session.execute(query.with_for_update(read=lock is RowLock.SHARED)).all()
 
     def catalogue(self, session: sa.Connection) -> Catalogue:
         """Return what answers questions about tables that are there."""
@@ -388,6 +393,15 @@ class SqlDatabase:
             **self.error_codes.numbered(self.number(error)),
             remedy="check host, port, login and database of this connection, and that the server runs",
         )
+
+
+@contextmanager
+def translated_errors(where: str, database: SqlDatabase) -> Iterator[None]:
+    """Turn SQLAlchemy's error, or a driver's, into one of ours."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise database.translate(where, error) from error
 
 
 def spelled(column_type: TypeEngine[Any], dialect: sa.Dialect) -> str:

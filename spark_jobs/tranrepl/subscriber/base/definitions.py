@@ -1,4 +1,4 @@
-"""Which definition of each article its table and procedures stand at, where SQLAlchemy reaches the Subscriber.
+"""The definition of each article that its table and procedures have at a Subscriber.
 
 Source: `MSsubscription_articles`.
 """
@@ -33,21 +33,24 @@ class Definitions:
         )
 
     def recorded(self) -> dict[str, int]:
-        """Return the `article_id` of each article, by its source; none where an earlier version made the tables."""
-        if not sa.inspect(self._session).has_table(ARTICLES.name):
-            return {}
+        """Return the `article_id` of each article, by its source."""
         query = sa.select(ARTICLES.c.article, ARTICLES.c.article_id).where(self._mine)
         return {row.article: row.article_id for row in self._session.execute(query)}
 
     def record(self, articles: Iterable[RegisteredArticle]) -> None:
-        """Record that the tables and procedures of these articles stand at their definitions."""
-        found = self.recorded()
-        for article in articles:
-            source = str(article.source)
-            if source not in found:
-                self._session.execute(sa.insert(ARTICLES).values(**self._row(article)))
-            elif found[source] != article.article_id:
-                self._update(ARTICLES.c.article == source, article)
+        """Record that the tables and procedures of these articles have their definitions."""
+        columns = ARTICLES.c
+        query = sa.select(
+            columns.article, columns.article_id, columns.destination, columns.filter_clause, columns.whole_table
+        ).where(self._mine)
+        found = {row.article: row._asdict() for row in self._session.execute(query)}
+        wanted = {str(it.source): it for it in articles}
+        new = [self._row(it) for source, it in wanted.items() if source not in found]
+        if new:
+            self._session.execute(sa.insert(ARTICLES), new)
+        for source, it in wanted.items():
+            if source in found and found[source] != _defined(it):
+                self._update(columns.article == source, it)
 
     def release(self, kept: Sequence[str]) -> None:
         """Record that the tables of other articles than these have no rows of the publication to come."""
@@ -58,8 +61,6 @@ class Definitions:
     def claims(self) -> list[Claim]:
         """Return what other publications deliver here."""
         columns = ARTICLES.c
-        if not sa.inspect(self._session).has_table(ARTICLES.name):
-            return []
         query = sa.select(
             columns.publisher,
             columns.publisher_system,
@@ -79,7 +80,7 @@ class Definitions:
         name = self._session.execute(query).scalar_one_or_none()
         if name is None:
             return
-        tables = [ARTICLES, *([SNAPSHOTS] if sa.inspect(self._session).has_table(SNAPSHOTS.name) else [])]
+        tables = (ARTICLES, SNAPSHOTS)
         if new is None:
             for table in tables:
                 self._session.execute(sa.delete(table).where(self._mine_of(table), table.c.article == name))
@@ -96,10 +97,8 @@ class Definitions:
             self._session.execute(sa.update(table).where(named).values(article=now))
 
     def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> None:
-        values = {"article": str(article.source), "article_id": article.article_id, **_claimed(article)}
-        self._session.execute(
-            sa.update(ARTICLES).where(self._mine, where).values(**values, time=sa.func.current_timestamp())
-        )
+        values = sa.update(ARTICLES).values(**_defined(article), time=sa.func.current_timestamp())
+        self._session.execute(values.where(self._mine, where))
 
     def _row(self, article: RegisteredArticle) -> dict[str, object]:
         key = self._key
@@ -109,14 +108,14 @@ class Definitions:
             "publisher_db": key.publisher_db,
             "publication": key.publication,
             "subscription": key.subscription,
-            "article": str(article.source),
-            "article_id": article.article_id,
-            **_claimed(article),
+            **_defined(article),
         }
 
 
-def _claimed(article: RegisteredArticle) -> dict[str, object]:
+def _defined(article: RegisteredArticle) -> dict[str, object]:
     return {
+        "article": str(article.source),
+        "article_id": article.article_id,
         "destination": str(article.destination),
         "filter_clause": article.filter,
         "whole_table": takes_whole_table(article),

@@ -14,7 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
-from tranrepl.subscriber.base.catalogue import Destination, Refusal
+from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.missing_columns import PlannedColumnTexts
 from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
@@ -35,17 +35,6 @@ def find_destinations(
     found = database.catalogue(session).destinations(list(dict.fromkeys(places.values())))
     refused = database.refused_tables(session, list(found))
     return {name: replace(found[place], refusal=refused.get(place)) for name, place in places.items() if place in found}
-
-
-def refused(
-    where: str, table: TableName | str, refusal: Refusal, article: TableName | None = None
-) -> ConfigurationError:
-    """Return the error of a table that may not take commands."""
-    return ConfigurationError(
-        f"{where}: table {table} {refusal.why}",
-        remedy=f"run at the Subscriber: {refusal.remedy}",
-        article=None if article is None else str(article),
-    )
 
 
 def column_names(article: RegisteredArticle, found: Destination) -> list[str]:
@@ -81,7 +70,7 @@ def found_target(
             article=str(article.source),
         )
     if found.refusal is not None:
-        raise refused(where, article.destination, found.refusal, article.source)
+        raise found.refusal.error(where, article.destination, article.source)
     found = found.spelled_as(_names(article))
     missing = [name for name in _names(article) if name not in found.columns]
     if missing:

@@ -16,11 +16,10 @@ from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.apply import SqlApplier
 from tranrepl.subscriber.base.constraints import not_for_replication_problems
-from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.planned_change import planned_statements
-from tranrepl.subscriber.base.session_errors import translated_errors
 from tranrepl.subscriber.base.snapshot import SqlLoader, SqlSnapshot
-from tranrepl.subscriber.base.subscriber import SqlSubscriber
+from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.teardown import SqlTeardown
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison

@@ -6,8 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ReplicationError
-from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.session_errors import translated_errors
+from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.batching.steps import BulkStep, MismatchError
 from tranrepl.subscriber.bulk_attempts import Bulk
 

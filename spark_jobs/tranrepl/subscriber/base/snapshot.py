@@ -22,11 +22,11 @@ from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.bulk import BulkInsert
 from tranrepl.subscriber.base.command_rows import Command
-from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.destination import target
 from tranrepl.subscriber.base.emptied_tables import EmptiedTables
-from tranrepl.subscriber.base.row_lock import RowLock
-from tranrepl.subscriber.base.session_errors import translated_errors
+from tranrepl.subscriber.base.model_database import RowLock
+from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.statements import (
     ParameterError,
     Parameters,
@@ -35,7 +35,6 @@ from tranrepl.subscriber.base.statements import (
     key_of,
     parameters,
 )
-from tranrepl.subscriber.base.subscriber import SqlSubscriber
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.foreign_keys import ForeignKey

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError, TransientError
-from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
+from tranrepl.subscriber.base.model_tables import model_tables
 from tranrepl.subscriber.base.procedures import ProcedureName, ProcedureScripter
-from tranrepl.subscriber.base.session_errors import translated_errors
-from tranrepl.subscriber.base.watermark import model_tables
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.subscription import SubscriptionKey

@@ -1,4 +1,4 @@
-"""The watermark at a Subscriber that SQLAlchemy reaches, and the model's tables there as setup makes them.
+"""A subscription's watermark, with the rows of its streams.
 
 Source: `MSreplication_subscriptions`.
 """
@@ -9,17 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext
 from pydantic import TypeAdapter
 
-from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.column_steps import TableColumn
-from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.destination import refused
-from tranrepl.subscriber.replication_tables import ARTICLES, METADATA, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.replication_tables import WATERMARKS
 from tranrepl.subscriber.stream_rows import StreamRow, is_at
 from tranrepl.subscriber.subscription import (
     ALONE,
@@ -31,13 +26,12 @@ from tranrepl.subscriber.subscription import (
     fenced,
     not_set_up,
 )
-from tranrepl.subscriber.tables_version import THIS_VERSION, UNKNOWN_VERSION, TablesVersion
 
 
 class Watermark:
     """One subscription's row, read and written in whatever transaction is open."""
 
-    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, where: str) -> None:
+    def __init__(self, session: sa.Connection, database: ModelDatabase, key: SubscriptionKey, where: str) -> None:
         self._session = session
         self._database = database
         self._key = key
@@ -49,10 +43,19 @@ class Watermark:
             columns.publication == key.publication,
             columns.subscription == key.subscription,
         )
+        self._locking: dict[Stream, sa.Select[*tuple[Any, ...]]] = {}
+        # Of each commit batch: built once.
+        self._advance = self._update(
+            0,
+            transaction_timestamp=sa.bindparam("seqno"),
+            change_seqno=None,
+            change_command_id=None,
+            change_columns=None,
+        )
 
     def exists(self) -> bool:
         """Return whether the table exists."""
-        return sa.inspect(self._session).has_table(WATERMARKS.name)
+        return self._database.has_table(self._session, WATERMARKS)
 
     def find(self) -> bytes | None:
         value = self._session.scalar(
@@ -63,11 +66,20 @@ class Watermark:
     def locked(self, *, of: Stream = ALONE) -> list[StreamRow]:
         """Lock a stream's row where the database can; for stream 0 also those that no stream of now has: one of an
         earlier delivery may still be about to commit. Raises ConfigurationError where there is none."""
+        if of not in self._locking:
+            self._locking[of] = self._rows_of(of)
+        found = self._database.locked_rows(self._session, WATERMARKS, self._locking[of])
+        rows = [_stream_row(row) for row in found]
+        if not rows or rows[0].stream != of.number:
+            raise not_set_up(self._where, self._key, self._database.name(self._session))
+        return rows
+
+    def _rows_of(self, of: Stream) -> sa.Select[*tuple[Any, ...]]:
         columns = WATERMARKS.c
         chosen = columns.stream == of.number
         if of.number == 0:
             chosen |= columns.stream >= of.streams
-        query = (
+        return (
             sa.select(
                 columns.stream,
                 columns.transaction_timestamp,
@@ -80,11 +92,6 @@ class Watermark:
             .where(self._mine, chosen)
             .order_by(columns.stream)
         )
-        found = self._database.locked_rows(self._session, WATERMARKS, query)
-        rows = [_stream_row(row) for row in found]
-        if not rows or rows[0].stream != of.number:
-            raise not_set_up(self._where, self._key, self._session.engine.url.database or "")
-        return rows
 
     def fence(
         self, expected: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None
@@ -97,22 +104,22 @@ class Watermark:
         return locked[0].applied_before
 
     def advance(self, xact_seqno: bytes) -> None:
-        self._update(
-            0, transaction_timestamp=xact_seqno, change_seqno=None, change_command_id=None, change_columns=None
-        )
+        self._session.execute(self._advance, {"seqno": xact_seqno})
 
     def begin_change(self, place: CommandPlace, columns: Sequence[TableColumn]) -> None:
         """Record that all before a schema change is applied, and the columns that its table has."""
-        self._update(
-            0,
-            change_seqno=place.xact_seqno,
-            change_command_id=place.command_id,
-            change_columns=_TABLE_COLUMNS.dump_json(tuple(columns)).decode(),
+        self._session.execute(
+            self._update(
+                0,
+                change_seqno=place.xact_seqno,
+                change_command_id=place.command_id,
+                change_columns=_TABLE_COLUMNS.dump_json(tuple(columns)).decode(),
+            )
         )
 
     def end_change(self) -> None:
         """Record that the schema change is made: its table has other columns from here on."""
-        self._update(0, change_columns=None)
+        self._session.execute(self._update(0, change_columns=None))
 
     def columns_before(self, place: CommandPlace) -> tuple[TableColumn, ...] | None:
         """Return the columns that the table had when a schema change was begun; None where this one was not, or is
@@ -130,12 +137,14 @@ class Watermark:
 
     def record(self, stream: Stream, record: StreamRecord) -> None:
         """Record what a stream other than 0 applied."""
-        self._update(
-            stream.number,
-            transaction_timestamp=record.last,
-            batch_after=record.after,
-            batch_streams=record.streams,
-            batch_division=record.division,
+        self._session.execute(
+            self._update(
+                stream.number,
+                transaction_timestamp=record.last,
+                batch_after=record.after,
+                batch_streams=record.streams,
+                batch_division=record.division,
+            )
         )
 
     def forget_streams(self) -> None:
@@ -146,8 +155,8 @@ class Watermark:
             .values(transaction_timestamp=FIRST_XACT_SEQNO)
         )
 
-    def _update(self, stream: int, **values: object) -> None:
-        self._session.execute(
+    def _update(self, stream: int, **values: object) -> sa.Update:
+        return (
             sa.update(WATERMARKS)
             .where(self._mine, WATERMARKS.c.stream == stream)
             .values(**values, time=sa.func.current_timestamp())
@@ -156,30 +165,14 @@ class Watermark:
     def start(self) -> bool:
         """Create the watermark: a new subscription has received nothing. Returns whether it was created; False where it
         exists."""
-        if self.find() is not None or self._adopt_unidentified_rows():
-            return False
-        self._insert([0])
-        return True
-
-    def _adopt_unidentified_rows(self) -> bool:
-        """Adopt rows that an earlier version wrote for the Publisher's address, and that do not say which server it is.
-        Returns whether there were any."""
-        key, of_name = self._key, {it: _of_name(it, self._key) for it in (WATERMARKS, SNAPSHOTS)}
-        publisher = self._session.scalar(
-            sa.select(WATERMARKS.c.publisher).where(of_name[WATERMARKS], WATERMARKS.c.stream == 0)
-        )
-        if publisher != key.publisher:
-            return False
-        for table, condition in of_name.items():
-            self._session.execute(sa.update(table).where(condition).values(publisher_system=key.publisher_system))
-        return True
+        return self.find() is None and self._insert([0]) > 0
 
     def start_streams(self, streams: int) -> None:
         """Create a row for each stream that has none."""
         query = sa.select(WATERMARKS.c.stream).where(self._mine)
         self._insert(sorted(set(range(1, streams)) - set(self._session.scalars(query))))
 
-    def _insert(self, streams: Sequence[int]) -> None:
+    def _insert(self, streams: Sequence[int]) -> int:
         rows = [
             {
                 "publisher": self._key.publisher,
@@ -193,8 +186,7 @@ class Watermark:
             }
             for stream in streams
         ]
-        if rows:
-            self._session.execute(sa.insert(WATERMARKS), rows)
+        return self._database.insert_new(self._session, WATERMARKS, rows) if rows else 0
 
 
 _TABLE_COLUMNS = TypeAdapter(tuple[TableColumn, ...])
@@ -205,124 +197,3 @@ def _stream_row(row: sa.Row[*tuple[Any, ...]]) -> StreamRow:
     return StreamRow(
         row.stream, row.transaction_timestamp, row.batch_after, row.batch_streams, row.batch_division, changed
     )
-
-
-def _of_name(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
-    """Return the condition for rows of this name that do not say which server the Publisher is."""
-    return sa.and_(
-        table.c.publisher_system == "",
-        table.c.publisher_db == key.publisher_db,
-        table.c.publication == key.publication,
-        table.c.subscription == key.subscription,
-    )
-
-
-_MIGRATED = ((WATERMARKS, "transaction_timestamp"), (SNAPSHOTS, "range_number"), (ARTICLES, "article_id"))
-"""Tables that earlier versions made otherwise, each with a column that tells it from SQL Server's own of that name."""
-
-
-def _tables_there(session: sa.Connection, database: SqlDatabase) -> dict[str, Destination]:
-    """Return the tables that are there under the names of the model's, as the catalogue has them."""
-    found = database.catalogue(session).destinations([(None, name) for name in METADATA.tables])
-    return {name: it for (_, name), it in found.items()}
-
-
-def _is_whole(table: sa.Table, found: Destination | None) -> bool:
-    return found is not None and found.columns.keys() >= set(table.columns.keys())
-
-
-def model_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table]:
-    """Return the model's tables that are there, and are ours: SQL Server's own replication has tables of these
-    names."""
-    there = _tables_there(session, database)
-    return [table for name, table in METADATA.tables.items() if _is_whole(table, there.get(name))]
-
-
-def require_fit_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:
-    """Raise ConfigurationError where one of the model's tables may not take rows."""
-    for (_, name), refusal in database.refused_tables(session, [(None, name) for name in METADATA.tables]).items():
-        raise refused(where, name, refusal)
-
-
-def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:
-    """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
-    SQL Server's own are."""
-    there = _tables_there(session, database)
-    for name, table in METADATA.tables.items():
-        if name not in there:
-            table.create(session)
-    for table, ours in _MIGRATED:
-        found = there.get(table.name)
-        if not database.alters_primary_keys and (found is None or _is_earlier(found, table, ours)):
-            _rebuild(session, table, is_earlier=_is_earlier(found, table, ours))
-        elif found is not None and ours in found.columns:
-            _add_missing_columns(session, table, found)
-            _add_publisher_system(session, database, table, found)
-    there = _tables_there(session, database)
-    for name, table in METADATA.tables.items():
-        if not _is_whole(table, there.get(name)):
-            raise ConfigurationError(
-                f"{where}: table {name} is another program's: SQL Server's own replication has one of that name",
-                remedy="deliver into a database that takes part in no other replication",
-            )
-    _write_version(session)
-
-
-def _is_earlier(found: Destination | None, table: sa.Table, ours: str) -> bool:
-    return found is not None and ours in found.columns and table.c.publisher_system.name not in found.columns
-
-
-def find_version(session: sa.Connection) -> TablesVersion | None:
-    """Return which version made the tables; None where there are none of ours."""
-    inspector = sa.inspect(session)
-    row = None
-    if inspector.has_table(VERSION.name):
-        row = session.execute(sa.select(VERSION.c.revision, VERSION.c.version)).first()
-    if row is not None:
-        return TablesVersion(*row)
-    return UNKNOWN_VERSION if inspector.has_table(WATERMARKS.name) else None
-
-
-def _write_version(session: sa.Connection) -> None:
-    if find_version(session) != THIS_VERSION:
-        session.execute(sa.delete(VERSION))
-        session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
-
-
-def _add_publisher_system(session: sa.Connection, database: SqlDatabase, table: sa.Table, found: Destination) -> None:
-    """Add the Publisher's system identifier to the primary key of a table that an earlier version made."""
-    column = table.c.publisher_system
-    if any(column.name in key for key in found.unique_keys):
-        return
-    operations = Operations(MigrationContext.configure(session))
-    if column.name not in found.columns:
-        operations.add_column(table.name, sa.Column(column.name, column.type, nullable=False, server_default=""))
-    key = database.catalogue(session).primary_key((None, table.name))
-    name = None if key is None else key.name
-    operations.drop_constraint(name or "PRIMARY", table.name, type_="primary")
-    operations.create_primary_key(f"pk_{table.name}", table.name, [it.name for it in table.primary_key])
-
-
-def _rebuild(session: sa.Connection, table: sa.Table, *, is_earlier: bool) -> None:
-    """Create a table again, where no primary key can be altered. An interrupted attempt is finished: the earlier table
-    is dropped last."""
-    operations = Operations(MigrationContext.configure(session))
-    name = f"{table.name}_earlier"
-    if is_earlier:
-        operations.rename_table(table.name, name)
-    elif not sa.inspect(session).has_table(name):
-        return
-    table.create(session, checkfirst=True)
-    earlier = {it["name"] for it in sa.inspect(session).get_columns(name)}
-    columns = [it.name for it in table.columns if it.name in earlier]
-    rows: sa.Select[*tuple[Any, ...]] = sa.select(*[sa.column(it) for it in columns]).select_from(sa.table(name))
-    session.execute(sa.insert(table).prefix_with("OR IGNORE").from_select(columns, rows, include_defaults=False))
-    operations.drop_table(name)
-
-
-def _add_missing_columns(session: sa.Connection, table: sa.Table, found: Destination) -> None:
-    """Add the columns that a table of an earlier version lacks."""
-    operations = Operations(MigrationContext.configure(session))
-    for column in table.columns:
-        if column.name not in found.columns and column.nullable:
-            operations.add_column(table.name, sa.Column(column.name, column.type))

@@ -14,8 +14,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.comparison import Form
 from tranrepl.subscriber.base.comparison import ComparisonWays, SqlComparison, open_comparison
-from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.session_errors import translated_errors
+from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.mssql.comparison_statements import ServerWays, SqlServerSide, compared_column, form_of
 from tranrepl.subscriber.mssql.driver import literal

@@ -29,13 +29,13 @@ from tranrepl.subscriber.base.catalogue import Catalogue, Place
 from tranrepl.subscriber.base.column_steps import MadeColumn
 from tranrepl.subscriber.base.comparison import SqlComparison
 from tranrepl.subscriber.base.database import UNBOUNDED_NUMERIC
+from tranrepl.subscriber.base.model_database import RowLock
 from tranrepl.subscriber.base.numbered_database import (
     NO_TRANSACTION_OF_ITS_OWN,
     NumberedDatabase,
     procedure_ended_transaction,
 )
 from tranrepl.subscriber.base.recorded_statements import StatementRecorder
-from tranrepl.subscriber.base.row_lock import RowLock
 from tranrepl.subscriber.base.staged_bulk import BulkRules
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mssql import statement_batches

@@ -16,6 +16,7 @@ from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session, own_path, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
+from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
 from tranrepl.subscriber.batching.long_commands import unless_too_long
@@ -34,6 +35,8 @@ from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
+from tranrepl.subscriber.postgres.core import core
+from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.durability import make_durable
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all
@@ -43,7 +46,6 @@ from tranrepl.subscriber.postgres.script import ScriptApply
 from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
-from tranrepl.subscriber.postgres.watermark import Watermark
 from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.subscription import ALONE, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
 from tranrepl.subscriber.truncation import children_first, refer_to_one_another
@@ -73,7 +75,7 @@ class PostgresApplier:
         self._at_work = Event()
         self._at_work.set()
         self._where = f"Subscriber {key.subscription}"
-        self._watermark = Watermark(session, key, self._where)
+        self._watermark = Watermark(core(session), POSTGRES, key, self._where)
         self._articles, self._serially = articles, options.apply is not Apply.AUTO
         self._rules = rules = ApplyRules(session, articles)
         self._targets = targets = Targets(session, self._where, articles)
@@ -96,7 +98,7 @@ class PostgresApplier:
         self._at_work.clear()
         self._serial.ran_code = False
         with translated_errors(self._where):
-            self._watermark.lock(watermark, stream, finishing)
+            self._watermark.fence(watermark, stream, finishing)
 
     def apply(self, steps: Sequence[Step]) -> None:
         try:
@@ -224,7 +226,7 @@ class PostgresApplier:
 
     def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
         with translated_errors(self._where):
-            self._watermark.record_stream(stream, record)
+            self._watermark.record(stream, record)
             self._end_transaction()
         self._serial.committed()
         self._bulk.committed()

@@ -18,10 +18,11 @@ from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
+from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.altered_table import PostgresTable
-from tranrepl.subscriber.postgres.definitions import Definitions
+from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.enum_labels import (
     Numbers,
@@ -64,7 +65,7 @@ class SchemaChangeApply:
         self._key = key
         self._where = where
         self._connect = connect
-        self._definitions = Definitions(session, key)
+        self._definitions = Definitions(core(session), key)
         self._said: list[str] = []
 
     def apply(self, step: SchemaStep) -> None:

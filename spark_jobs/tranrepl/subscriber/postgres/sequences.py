@@ -12,7 +12,8 @@ from tranrepl.model.sequences import ArticleColumn, ColumnSequence, FoundSequenc
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.sequences import bounded, grants_on_sequences, sequence_states, table_sequences
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.postgres.replication_tables import MINE, SNAPSHOTS, has_table, key_values
+from tranrepl.subscriber.postgres.database import has_table
+from tranrepl.subscriber.postgres.replication_tables import MINE, SNAPSHOTS, key_values
 from tranrepl.subscriber.sequences import SequenceScope
 from tranrepl.subscriber.subscription import SubscriptionKey
 

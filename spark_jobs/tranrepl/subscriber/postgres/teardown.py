@@ -11,6 +11,7 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
+from tranrepl.subscriber.postgres.database import has_table
 from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body, trusted
 from tranrepl.subscriber.postgres.replication_tables import (
     ARTICLES,
@@ -18,7 +19,6 @@ from tranrepl.subscriber.postgres.replication_tables import (
     SNAPSHOTS,
     VERSION,
     WATERMARKS,
-    has_table,
 )
 from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered

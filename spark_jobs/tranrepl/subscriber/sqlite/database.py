@@ -38,7 +38,6 @@ class Sqlite(SqlDatabase):
     counts_together = True
     sql_name = "sqlite"
     holds_what_is_declared = False
-    alters_primary_keys = False
 
     def __init__(self) -> None:
         super().__init__("sqlite")

@@ -1,0 +1,47 @@
+"""The model's tables at a Subscriber, as setup makes them, and the version that made them.
+
+Source: `MSrepl_version`.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.replication_tables import METADATA, MODEL_TABLES, VERSION
+from tranrepl.subscriber.tables_version import THIS_VERSION, TablesVersion
+
+
+def model_tables(session: sa.Connection, database: ModelDatabase) -> list[sa.Table]:
+    """Return the model's tables that are there, and are ours: SQL Server's own replication has tables of these
+    names."""
+    there = database.model_columns(session, MODEL_TABLES)
+    return [table for name, table in METADATA.tables.items() if set(there.get(name, ())).issuperset(table.c.keys())]
+
+
+def create_tables(session: sa.Connection, database: ModelDatabase, where: str) -> None:
+    """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
+    SQL Server's own are."""
+    there = database.model_columns(session, MODEL_TABLES)
+    for name, table in METADATA.tables.items():
+        if name not in there:
+            table.create(session, checkfirst=False)
+    ours = model_tables(session, database)
+    for name, table in METADATA.tables.items():
+        if table not in ours:
+            raise ConfigurationError(
+                f"{where}: table {name} is another program's: SQL Server's own replication has one of that name",
+                remedy="deliver into a database that takes part in no other replication",
+            )
+    if find_version(session, database) != THIS_VERSION:
+        session.execute(sa.delete(VERSION))
+        session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
+
+
+def find_version(session: sa.Connection, database: ModelDatabase) -> TablesVersion | None:
+    """Return which version made the tables; None where there are none of ours."""
+    if not database.has_table(session, VERSION):
+        return None
+    row = session.execute(sa.select(VERSION.c.revision, VERSION.c.version)).first()
+    return None if row is None else TablesVersion(*row)

@@ -1,0 +1,93 @@
+"""PostgreSQL, as what is the same for every Subscriber needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import sqlalchemy as sa
+from psycopg import sql
+from sqlalchemy.dialects.postgresql import insert
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.postgres.rights import our_role
+from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.postgres.core import driver
+from tranrepl.subscriber.postgres.procedures import SCHEMA
+
+LOCK_NOT_AVAILABLE = "55P03"
+
+_COLUMNS = """
+SELECT c.relname::text, array_agg(a.attname::text)
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT attisdropped
+ WHERE c.relkind = 'r' AND c.relnamespace = pg_catalog.to_regnamespace(%s) AND c.relname = ANY (%s) GROUP BY 1
+"""
+_OF_OTHERS = """
+SELECT c.relname::text, o.rolname::text,
+       CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'f' THEN 'FOREIGN TABLE'
+       WHEN 'S' THEN 'SEQUENCE' WHEN 'c' THEN 'TYPE' ELSE 'TABLE' END
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_catalog.pg_roles o ON o.oid = c.relowner
+  JOIN pg_catalog.pg_roles me ON me.rolname = current_user
+  JOIN pg_catalog.pg_database d ON d.datname = current_database()
+ WHERE n.nspname = %s AND c.relname = ANY (%s) AND NOT o.rolsuper AND o.oid NOT IN (me.oid, d.datdba, n.nspowner)
+   AND (me.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, 'MEMBER'))
+ ORDER BY 1
+"""
+
+
+class Postgres(ModelDatabase):
+    """A connection is one over a session of psycopg (`core`), whose transactions are the session's."""
+
+    lock_timeouts = frozenset({LOCK_NOT_AVAILABLE})
+
+    @contextmanager
+    def transaction(self, session: sa.Connection, where: str) -> Iterator[None]:
+        with translated_errors(where), driver(session).transaction():
+            yield
+
+    def reading(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
+        """Begin no transaction: each statement is one."""
+        del session
+        return translated_errors(where)
+
+    def name(self, session: sa.Connection) -> str:
+        return driver(session).info.dbname
+
+    def has_table(self, session: sa.Connection, table: sa.Table) -> bool:
+        return has_table(driver(session), sql.Identifier(SCHEMA, table.name))
+
+    def model_columns(self, session: sa.Connection, names: Sequence[str]) -> Mapping[str, Collection[str]]:
+        return dict(driver(session).execute(_COLUMNS, [SCHEMA, list(names)]).fetchall())
+
+    def require_fit_tables(self, session: sa.Connection, where: str, names: Sequence[str]) -> None:
+        """Raise ConfigurationError where a role that may create in the schema has made a table of the model's: its
+        triggers would run as our role."""
+        under = driver(session)
+        for name, owner, kind in under.execute(_OF_OTHERS, [SCHEMA, list(names)]).fetchall():
+            table = sql.Identifier(SCHEMA, name).as_string(under)
+            role = sql.Identifier(our_role(under)).as_string(under)
+            drop, take = f"DROP {kind} {table};", f"ALTER TABLE {table} OWNER TO {role};"
+            raise ConfigurationError(
+                f"{where}: {kind.lower()} {SCHEMA}.{name} belongs to role {owner}, which could put anything there",
+                remedy=f"{drop} or, where setup made it as that role: {take}" if kind == "TABLE" else drop,
+            )
+
+    def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
+        """Set it for the transaction that is open."""
+        driver(session).execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [f"{seconds}s"])
+
+    def insert_new(self, session: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> int:
+        return session.execute(insert(table).values(list(rows)).on_conflict_do_nothing()).rowcount
+
+
+POSTGRES = Postgres()
+
+
+def has_table(session: Session, table: sql.Identifier) -> bool:
+    """Return whether it is there, and a table: to read a view may run code of whoever made it."""
+    found = session.execute(
+        "SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass(%s) AND relkind = 'r'", [table.as_string(None)]
+    )
+    return found.fetchone() is not None
