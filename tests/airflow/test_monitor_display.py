@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
-from tranrepl.admin.browse import BrowsedCommand
 from tranrepl.distributor.tables import RunStatus
 from tranrepl_airflow.monitor import display
-from tranrepl_airflow.monitor.commands import LONGEST_SHOWN, shown_transactions
 
 
 @pytest.mark.parametrize(
@@ -49,13 +45,3 @@ def test_a_chart_has_a_line_for_each_stretch_without_a_gap() -> None:
 
 def test_every_status_of_a_run_has_a_word() -> None:
     assert all(display.run_status(it.name.lower()) for it in RunStatus)
-
-
-def test_a_schema_change_has_the_statements_that_it_runs() -> None:
-    committed = datetime(2026, 3, 1, tzinfo=UTC)
-    change = ("ALTER TABLE public.item: add column note text", ("ALTER TABLE item ADD note text", "x" * 1000))
-    command = BrowsedCommand("00ff", 1, committed, "public.item", "SCHEMA", *change)
-    (transaction,) = shown_transactions([command])
-    assert transaction.commands is not None
-    assert [it[:30] for it in transaction.commands[0].statements] == ["ALTER TABLE item ADD note text", "x" * 30]
-    assert max(map(len, transaction.commands[0].statements)) == LONGEST_SHOWN

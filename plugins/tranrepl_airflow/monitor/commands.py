@@ -41,7 +41,6 @@ class Command(BaseModel):
     operation: str
     command: str
     characters: int
-    statements: list[str] = []
     """What a schema change runs at the first Subscriber, each cut as `command` is."""
 
 
@@ -166,7 +165,6 @@ def _transaction(commands: list[BrowsedCommand]) -> Transaction:
                 operation=it.operation,
                 command=it.command[:LONGEST_SHOWN],
                 characters=len(it.command),
-                statements=[statement[:LONGEST_SHOWN] for statement in it.statements],
             )
             for it in commands
         ],

@@ -13,11 +13,8 @@ import pyarrow.compute as pc
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
-from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
-from tranrepl.model.schema_change import SchemaChange
-from tranrepl.printable import one_line
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text, message_text
 from tranrepl.subscriber.dialect import Dialect
@@ -32,8 +29,6 @@ class BrowsedCommand:
     """Empty for a script and a tracer token."""
     operation: str
     command: str
-    statements: tuple[str, ...] = ()
-    """What a schema change runs at the Subscriber; what is no statement is a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +47,7 @@ def browse(
     selection: Selection,
     dialect: Dialect,
 ) -> Iterator[BrowsedCommand]:
-    """Yield stored commands in order, as a Subscriber of that kind gets them: the names of procedures, and what schema
-    changes run at a table that setup made.
+    """Yield stored commands in order, as a Subscriber of that kind gets them: with the names of procedures.
 
     Raises ConfigurationError where the store cannot be read from here.
     """
@@ -70,7 +64,7 @@ def browse(
 def browsed_command(
     row: Mapping[str, Any], articles: Mapping[int, RegisteredArticle], dialect: Dialect | None
 ) -> BrowsedCommand:
-    """Return a stored command (row layout) as it is shown. Without a dialect, a schema change has no statements."""
+    """Return a stored command (row layout) as it is shown."""
     if row["article_id"] == NO_ARTICLE_ID:
         return _browsed_message(row)
     return _browsed(row, articles, dialect)
@@ -109,19 +103,7 @@ def _browsed(
         str(article.source),
         operation.name,
         command_text(article, operation, row, names),
-        () if dialect is None or operation is not Operation.SCHEMA else _statements(row["after"], articles, dialect),
     )
-
-
-def _statements(text: str, articles: Mapping[int, RegisteredArticle], dialect: Dialect) -> tuple[str, ...]:
-    change = SchemaChange.model_validate_json(text)
-    old, new = articles[change.article_id], articles.get(change.new_article_id or 0)
-    if new is None:
-        return ()
-    try:
-        return tuple(dialect.planned_statements(change, old, new))
-    except ReplicationError as problem:
-        return (f"-- {one_line(problem.message)}",)
 
 
 def _browsed_message(row: Mapping[str, Any]) -> BrowsedCommand:

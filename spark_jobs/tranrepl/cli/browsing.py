@@ -100,8 +100,6 @@ def _show_commands(commands: list[BrowsedCommand], limit: int, as_json: bool) ->
             time = f"{command.commit_time:%Y-%m-%d %H:%M:%S}"
             out.print(f"[bold]0x{shown}[/]  [dim]{time} UTC[/]", highlight=False, soft_wrap=True)
         out.print(f"{command.command_id:>6}  {escape(command.command)}", highlight=False, soft_wrap=True)
-        for statement in command.statements:
-            out.print(f"        {escape(statement)}", highlight=False, soft_wrap=True)
     if len(commands) == limit:
         out.print(f"the first {limit} commands; --limit shows more, --from continues")
 
@@ -114,5 +112,4 @@ def _command_fields(command: BrowsedCommand) -> dict[str, Any]:
         "article": command.article,
         "operation": command.operation,
         "command": command.command,
-        "statements": list(command.statements),
     }

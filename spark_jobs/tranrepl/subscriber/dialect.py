@@ -8,7 +8,6 @@ from typing import Protocol
 
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applier, ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
@@ -63,11 +62,6 @@ class Dialect(Protocol):
         self, connection: Connection, key: SubscriptionKey, application_name: str
     ) -> AbstractContextManager[SubscriberTeardown]:
         """Connect to remove what setup made for a publication."""
-        ...
-
-    def planned_statements(self, change: SchemaChange, old: RegisteredArticle, new: RegisteredArticle) -> list[str]:
-        """Return the statements that a schema change runs at a table that setup made, in order, without a look at the
-        Subscriber; what is no statement is a comment (`--`)."""
         ...
 
     def comparison(

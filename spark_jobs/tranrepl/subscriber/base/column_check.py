@@ -15,11 +15,9 @@ from tranrepl.model.source_types import Family, source_type
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.destination import created_type
-from tranrepl.subscriber.base.missing_columns import PlannedColumnTexts
-from tranrepl.subscriber.base.narrower_columns import lost_values
+from tranrepl.subscriber.base.destination import SqlColumnTexts, created_type
+from tranrepl.subscriber.base.narrower_columns import narrower_warnings
 from tranrepl.subscriber.missing_columns import missing_column_remedy, values_again
-from tranrepl.subscriber.narrower_columns import null_warning, warning
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _TEXTS = (Family.TEXT, Family.CHARACTER, Family.OTHER)
@@ -38,7 +36,7 @@ def column_problems(
     at = f"article {article.source}: Subscriber {key.subscription}"
     sets_values = any(map(_sets_values, (article.ins_cmd, article.upd_cmd)))
     if column.name not in found.columns:
-        texts = PlannedColumnTexts(database, article.destination_table, {column.name: created_type(database, column)})
+        texts = SqlColumnTexts(database, article.destination_table, {column.name: created_type(database, column)})
         comparison = database.capabilities.comparison and (known is None or known.not_repaired is None)
         again = values_again(key.subscription, shlex.quote(str(article.source)), comparison=comparison)
         yield ConfigurationError(
@@ -71,18 +69,16 @@ def column_warnings(
     there = found.columns.get(column.name)
     if there is None:
         return
+    created = described = None
     if database.holds_what_is_declared:
-        described = database.described_type(there["type"], dialect)
         created = database.described_type(created_type(database, column), dialect)
-        what = lost_values(column, created, described)
-        if what is not None:
-            yield f"{at}: {warning(column, described.spelling, what)}"
+        described = database.described_type(there["type"], dialect)
+    for it in narrower_warnings(column, created, described, not_null=not there["nullable"]):
+        yield f"{at}: {it}"
     is_text_key = column.key_ordinal is not None and source_type(column.type_name).family in _TEXTS
     taken_for_one = database.key_warning(there["type"]) if is_text_key else None
     if taken_for_one is not None:
         yield f"{at}: key column {column.name!r} {taken_for_one}"
-    if not there["nullable"] and not column.not_null:
-        yield f"{at}: {null_warning(column)}"
 
 
 def _sets_values(propagation: Propagation) -> bool:

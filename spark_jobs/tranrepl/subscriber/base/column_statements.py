@@ -19,31 +19,22 @@ from tranrepl.subscriber.base.column_steps import (
     RenamedColumn,
     RetypedColumn,
 )
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 
 
 def always_quoted(name: str) -> quoted_name:
     return quoted_name(name, quote=True)
 
 
-def recording(recorder: StatementRecorder) -> MigrationContext:
-    """Return a context in which Alembic writes statements down."""
-    return MigrationContext.configure(
-        dialect=recorder.dialect, opts={"as_sql": True, "output_buffer": recorder, "mssql_batch_separator": ""}
-    )
-
-
 class AlembicColumns:
     """Each step by a statement of its own; what its database does otherwise is overridden."""
 
-    def __init__(self, session: sa.Connection, place: Place, context: MigrationContext | None = None) -> None:
-        """Set the table; `context` is another way of Alembic's to run statements than the session."""
+    def __init__(self, session: sa.Connection, place: Place) -> None:
         self.session = session
         self.place = place
         schema, name = place
         self.table = always_quoted(name)
         self.schema = None if schema is None else always_quoted(schema)
-        self.operations = Operations(context or MigrationContext.configure(session))
+        self.operations = Operations(MigrationContext.configure(session))
 
     def execute(self, steps: Sequence[ColumnStep]) -> None:
         for step in steps:

@@ -72,17 +72,6 @@ class TableColumn:
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MadeColumn:
-    """A column as setup makes it."""
-
-    name: str
-    type: TypeEngine[Any]
-    spelling: str
-    nullable: bool
-    of_key: bool
-
-
 ColumnStep = AddedColumn | DroppedColumn | RenamedColumn | NullableColumn | RetypedColumn
 
 

@@ -37,11 +37,10 @@ from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.bound_statement import BoundStatement
 from tranrepl.subscriber.base.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.base.catalogue import Catalogue, InspectedCatalogue, Place, Refusal
-from tranrepl.subscriber.base.column_steps import ColumnStatements, MadeColumn
+from tranrepl.subscriber.base.column_steps import ColumnStatements
 from tranrepl.subscriber.base.identifiers import Identifiers
 from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.procedures import ProcedureScripter
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.value_conversion import PLAIN_TYPES, Binding, ColumnType
@@ -260,12 +259,15 @@ class SqlDatabase(ModelDatabase):
         del session, place
         return None
 
-    def planned_columns(
-        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
-    ) -> ColumnStatements | None:
-        """Return what records the statements of `column_statements` at a table that setup made with these columns."""
-        del recorder, place, columns
-        return None
+    def add_column_text(self, table: TableName, column: str, made: TypeEngine[Any]) -> str:
+        """Return the statement that gives a table a column, for people to paste."""
+        name = self.identifiers.quoted(column)
+        return f"ALTER TABLE {self.qualified(table)} ADD COLUMN {name} {made.compile(dialect=self.dialect())}"
+
+    def rename_column_text(self, table: TableName, column: str, new_name: str) -> str:
+        """Return the statement that renames a column, likewise."""
+        before, now = map(self.identifiers.quoted, (column, new_name))
+        return f"ALTER TABLE {self.qualified(table)} RENAME COLUMN {before} TO {now}"
 
     def lock_session(self, session: sa.Connection, name: str) -> bool:
         """Take a lock that ends with the session (`ddl_commits`); return whether it was to be had."""

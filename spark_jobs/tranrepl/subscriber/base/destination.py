@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,10 +16,25 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.missing_columns import PlannedColumnTexts
 from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
 from tranrepl.subscriber.value_conversion import ColumnType, conversion
+
+
+@dataclass(frozen=True, slots=True)
+class SqlColumnTexts:
+    """The statements that give a table a column, for people to paste."""
+
+    database: SqlDatabase
+    table: TableName
+    types: Mapping[str, types.TypeEngine[Any]]
+    """Types of the columns that may be added."""
+
+    def add(self, column: str) -> str:
+        return self.database.add_column_text(self.table, column, self.types[column]) + ";"
+
+    def rename(self, column: str, new_name: str) -> str:
+        return self.database.rename_column_text(self.table, column, new_name) + ";"
 
 
 def find_destination(session: sa.Connection, database: SqlDatabase, name: TableName) -> Destination | None:
@@ -97,7 +112,7 @@ def _lost_columns_remedy(
 ) -> str:
     lost = [it for it in article.columns if it.name in missing]
     made = {it.name: column_type_of(database, it.type_name, indexed=it.unique) for it in lost}
-    texts = PlannedColumnTexts(database, article.destination, made)
+    texts = SqlColumnTexts(database, article.destination, made)
     comparison = database.capabilities.comparison and article.not_repaired is None
     again = values_again("NAME", "ARTICLE", comparison=comparison)
     return lost_columns_remedy(missing, [it for it in found.columns if it not in _names(article)], texts, again)
@@ -121,17 +136,6 @@ def intended_target(
     ]
     names = [there[it]["name"] if it in there else it for it in _names(article)]
     return _target(database, article, described, names, found, key_is_unique=True)
-
-
-def made_target(database: SqlDatabase, article: RegisteredArticle, dialect: sa.Dialect) -> SqlTarget:
-    """Return the article as setup would create it, by what is registered of it: a domain is not known there."""
-    described = [
-        database.described_type(
-            column_type_of(database, it.type_name, indexed=it.key_ordinal is not None or it.unique), dialect
-        )
-        for it in article.columns
-    ]
-    return _target(database, article, described, _names(article), None, key_is_unique=True)
 
 
 def created_type(

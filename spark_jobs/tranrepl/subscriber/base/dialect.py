@@ -12,12 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.apply import SqlApplier
 from tranrepl.subscriber.base.constraints import not_for_replication_problems
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
-from tranrepl.subscriber.base.planned_change import planned_statements
 from tranrepl.subscriber.base.snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.teardown import SqlTeardown
@@ -93,9 +91,6 @@ class SqlDialect:
         with self._connected(connection) as session:
             writing = session.execution_options(**{APPLIES: True})
             yield SqlTeardown(writing, self._database.of_server(session), key)
-
-    def planned_statements(self, change: SchemaChange, old: RegisteredArticle, new: RegisteredArticle) -> list[str]:
-        return planned_statements(self._database, change, old, new)
 
     def comparison(
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int

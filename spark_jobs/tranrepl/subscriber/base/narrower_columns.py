@@ -1,42 +1,110 @@
-"""Columns of tables that hold less than the Publisher's, where SQLAlchemy reaches the database."""
+"""Columns of a Subscriber's table that hold less than the Publisher's: values may still fit, or not."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from sqlalchemy import types
 
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.source_types import Family, source_type
-from tranrepl.subscriber.narrower_columns import (
-    DOUBLE_DIGITS,
-    OTHER,
-    SINGLE_DIGITS,
-    Holds,
-    Room,
-    decimal_room,
-    integer_room,
-    lost,
-)
 from tranrepl.subscriber.value_conversion import ColumnType
 
 
-def lost_values(source: ColumnDescription, created: ColumnType, found: ColumnType) -> str | None:
-    """Return what the column that is there has no room for, and the one that setup would create has; None where it has
-    room for all."""
-    if source_type(source.type_name).family is not Family.UUID:
-        charset, wanted = (getattr(it.type, "charset", None) for it in (found, created))
-        if wanted is not None and charset not in (None, wanted):
-            return f"letters beyond {charset}"
-        storage = found.storage
-        if storage is not None and not storage.all_letters and isinstance(created.type, types.String):
-            return f"letters beyond {storage.encoding}"
+def narrower_warnings(
+    column: ColumnDescription, created: ColumnType | None, found: ColumnType | None, *, not_null: bool
+) -> Iterator[str]:
+    """Yield which values do not fit the column that is there, and would fit the one that setup would create. Nothing is
+    said of a type that is None."""
+    if created is not None and found is not None and _is_narrower(column, created, found):
+        yield (
+            f"column {column.name!r} is {found.spelling}, {column.type_name} at the Publisher: not every value will fit"
+        )
+    if not_null and not column.not_null:
+        yield f"column {column.name!r} is NOT NULL, and is not so at the Publisher: NULL will not fit"
+
+
+def _is_narrower(column: ColumnDescription, created: ColumnType, found: ColumnType) -> bool:
+    if source_type(column.type_name).family is not Family.UUID and _lacks_letters(created, found):
+        return True
     if created.spelling == found.spelling:
-        return None
-    return lost(_room(created), _room(found)) or found.loses
+        return False
+    return found.loses is not None or not _fits(_room(created), _room(found))
+
+
+def _lacks_letters(created: ColumnType, found: ColumnType) -> bool:
+    charset, wanted = (getattr(it.type, "charset", None) for it in (found, created))
+    if wanted is not None and charset not in (None, wanted):
+        return True
+    return found.storage is not None and not found.storage.all_letters and isinstance(created.type, types.String)
+
+
+class _Holds(Enum):
+    TEXT = auto()
+    BYTES = auto()
+    NUMBER = auto()
+    FLOAT = auto()
+    DATE = auto()
+    TIME = auto()
+    TIMESTAMP = auto()
+    OTHER = auto()
+    """Nothing is said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What a column's type has room for; by default, any value."""
+
+    holds: _Holds
+    length: float = math.inf
+    """How many characters or bytes."""
+    low: float = -math.inf
+    high: float = math.inf
+    scale: float = math.inf
+    """Digits after the point; of seconds too."""
+    digits: float = math.inf
+    """Digits of a floating point number, in all."""
+
+
+_OTHER = _Room(_Holds.OTHER)
+_SINGLE_DIGITS, _DOUBLE_DIGITS = 6, 15
+"""Decimal digits that every number of so many keeps."""
+_TAKES_SOME = {
+    _Holds.TEXT: {_Holds.NUMBER, _Holds.FLOAT, _Holds.DATE, _Holds.TIME, _Holds.TIMESTAMP},
+    _Holds.TIMESTAMP: {_Holds.DATE, _Holds.TIME},
+}
+"""What takes some values of another kind only."""
+
+
+def _fits(source: _Room, destination: _Room) -> bool:
+    """Return whether all values of the source fit; also where that is unknown."""
+    if destination.holds in _TAKES_SOME.get(source.holds, ()):
+        return False
+    match source.holds, destination.holds:
+        case _Holds.NUMBER, _Holds.FLOAT:
+            whole = len(str(int(source.high))) if math.isfinite(source.high) else math.inf
+            return whole + source.scale <= destination.digits
+        case _Holds.FLOAT, _Holds.NUMBER:
+            return destination.high == math.inf
+        case one, other if one is not other:
+            return True
+    return (
+        source.length <= destination.length
+        and destination.low <= source.low
+        and source.high <= destination.high
+        and source.scale <= destination.scale
+        and source.digits <= destination.digits
+    )
+
+
+def _room(column: ColumnType) -> _Room:
+    room = next((room for kind, room in _ROOMS if isinstance(column.type, kind)), None)
+    return _OTHER if room is None else room(column)
 
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "integer": 4, "bigint": 8}
@@ -44,22 +112,25 @@ _BYTES_OF_LARGE_OBJECTS = {"tiny": 255, "": 65_535, "medium": 16_777_215}
 _LARGE_OBJECT = re.compile(r"(tiny||medium)(text|blob)\b")
 
 
-def _room(column: ColumnType) -> Room:
-    room = next((room for kind, room in _ROOMS if isinstance(column.type, kind)), None)
-    return OTHER if room is None else room(column)
-
-
-def _integer(column: ColumnType) -> Room:
+def _integer(column: ColumnType) -> _Room:
     size = _INTEGER_BYTES.get(re.split(r"\W", column.spelling)[0])
-    return OTHER if size is None else integer_room(size, signed=column.signed and "unsigned" not in column.spelling)
+    if size is None:
+        return _OTHER
+    values = 2 ** (8 * size)
+    low = -(values // 2) if column.signed and "unsigned" not in column.spelling else 0
+    return _Room(_Holds.NUMBER, low=low, high=low + values - 1, scale=0)
 
 
-def _decimal(column: ColumnType) -> Room:
+def _decimal(column: ColumnType) -> _Room:
     kind: Any = column.type
-    return decimal_room(kind.precision, kind.scale)
+    if kind.precision is None:
+        return _Room(_Holds.NUMBER)
+    scale = kind.scale or 0
+    largest = 10.0 ** (kind.precision - scale)
+    return _Room(_Holds.NUMBER, low=-largest, high=largest, scale=max(scale, 0))
 
 
-def _longest(column: ColumnType) -> float:
+def _length(column: ColumnType) -> float:
     large = _LARGE_OBJECT.match(column.spelling)
     if large is not None:
         return _BYTES_OF_LARGE_OBJECTS[large[1]]
@@ -74,16 +145,16 @@ def _seconds(column: ColumnType) -> float:
 
 
 # The first that fits: some are kinds of those after them.
-_ROOMS: tuple[tuple[type[types.TypeEngine[Any]], Callable[[ColumnType], Room]], ...] = (
-    (types.Boolean, lambda _: Room(Holds.NUMBER, low=0, high=1, scale=0)),
+_ROOMS: tuple[tuple[type[types.TypeEngine[Any]], Callable[[ColumnType], _Room]], ...] = (
+    (types.Boolean, lambda _: _Room(_Holds.NUMBER, low=0, high=1, scale=0)),
     (types.Integer, _integer),
-    (types.Float, lambda it: Room(Holds.FLOAT, digits=SINGLE_DIGITS if it.single_precision else DOUBLE_DIGITS)),
+    (types.Float, lambda it: _Room(_Holds.FLOAT, digits=_SINGLE_DIGITS if it.single_precision else _DOUBLE_DIGITS)),
     (types.Numeric, _decimal),
-    (types.LargeBinary, lambda it: Room(Holds.BYTES, length=_longest(it))),
-    (types._Binary, lambda it: Room(Holds.BYTES, length=_longest(it))),
-    (types.Enum, lambda _: OTHER),
-    (types.String, lambda it: Room(Holds.TEXT, length=_longest(it))),
-    (types.DateTime, lambda it: Room(Holds.TIMESTAMP, scale=_seconds(it))),
-    (types.Date, lambda _: Room(Holds.DATE)),
-    (types.Time, lambda it: Room(Holds.TIME, scale=_seconds(it))),
+    (types.LargeBinary, lambda it: _Room(_Holds.BYTES, length=_length(it))),
+    (types._Binary, lambda it: _Room(_Holds.BYTES, length=_length(it))),
+    (types.Enum, lambda _: _OTHER),
+    (types.String, lambda it: _Room(_Holds.TEXT, length=_length(it))),
+    (types.DateTime, lambda it: _Room(_Holds.TIMESTAMP, scale=_seconds(it))),
+    (types.Date, lambda _: _Room(_Holds.DATE)),
+    (types.Time, lambda it: _Room(_Holds.TIME, scale=_seconds(it))),
 )

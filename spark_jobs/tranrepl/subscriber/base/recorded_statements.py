@@ -1,4 +1,4 @@
-"""Statements as text: those that a session has run, and those that it would run."""
+"""The statements that a session has run, as text."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
 
 _CHANGES_NOTHING = re.compile(r"\s*(SELECT|SHOW|PRAGMA|SET|WITH|SAVEPOINT|RELEASE)\b", re.IGNORECASE)
-_PARAMETER = re.compile(r"""`[^`]*`|"[^"]*"|'[^']*'|\[[^\]]*\]|:(\w+)\b""")
-"""A parameter, or a name or a text, in which there is none."""
 _BLANKS = re.compile(r"\s+")
 
 
@@ -54,34 +51,3 @@ def _values(parameters: object) -> str:
 
 def one_line(statement: str) -> str:
     return _BLANKS.sub(" ", statement).strip().rstrip(";")
-
-
-class StatementRecorder:
-    """Takes statements down as a session would run them, and runs none. Alembic writes to it as to a file."""
-
-    def __init__(self, dialect: sa.Dialect) -> None:
-        """Set the dialect, which must write parameters by their names (`paramstyle`)."""
-        self.dialect = dialect
-        self.statements: list[str] = []
-
-    def execute(self, statement: sa.ClauseElement, parameters: Mapping[str, Any] | None = None) -> None:
-        bound = statement.bindparams(**parameters or {}) if isinstance(statement, sa.TextClause) else statement
-        compiled = bound.compile(dialect=self.dialect)
-        shown = {name: self._literal(value) for name, value in compiled.params.items()}
-        text = _PARAMETER.sub(lambda found: shown.get(found[1], found[0]), one_line(str(compiled)))
-        self.statements.append(text)
-
-    def _literal(self, value: object) -> str:
-        # Some databases read backslashes in a text.
-        written = sa.String().literal_processor(self.dialect) if isinstance(value, str) else None  # type: ignore[no-untyped-call]
-        return literal(value) if written is None else written(str(value))
-
-    def exec_driver_sql(self, statement: str, **_options: object) -> None:
-        self.statements.append(one_line(statement))
-
-    def write(self, text: str) -> None:
-        if text.strip():
-            self.statements.append(one_line(text))
-
-    def flush(self) -> None:
-        """Do nothing: Alembic asks for it."""

@@ -18,12 +18,10 @@ from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
     ColumnStep,
     DroppedColumn,
-    MadeColumn,
     NullableColumn,
     RenamedColumn,
     RetypedColumn,
 )
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
 
 
@@ -194,23 +192,3 @@ class MariaDbColumns:
         if found is None:
             raise InternalError(f"SHOW CREATE TABLE {self._table} has no column {name}")
         return found.written(type_name, nullable=nullable)
-
-
-class PlannedMariaDbColumns(MariaDbColumns):
-    """The statements for a table that setup made, which are recorded: its declarations are as setup writes them."""
-
-    def __init__(self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]) -> None:
-        session: Any = recorder
-        super().__init__(session, place)
-        self._columns = {it.name: it for it in columns}
-
-    def _key(self) -> set[str]:
-        return {name.lower() for name, it in self._columns.items() if it.of_key}
-
-    def _takes_null(self, name: str) -> bool:  # noqa: ARG002
-        return True
-
-    def _declared(self, name: str, type_name: str | None, *, nullable: bool) -> str:
-        made = self._columns[name]
-        null = "NULL" if nullable or made.nullable else "NOT NULL"
-        return f"{quoted_name(name)} {type_name or self._spelled(made.type)} {null}"

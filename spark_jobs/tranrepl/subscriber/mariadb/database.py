@@ -27,16 +27,14 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.bulk import BulkInsert
 from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, Place, Refusal
-from tranrepl.subscriber.base.column_steps import MadeColumn
 from tranrepl.subscriber.base.comparison import SqlComparison, open_comparison
 from tranrepl.subscriber.base.numbered_database import NumberedDatabase, procedure_ended_transaction
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.base.staged_bulk import BulkRules
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.column_types import TYPES, decimal_digits_of, described_type
-from tranrepl.subscriber.mariadb.columns import MariaDbColumns, PlannedMariaDbColumns
+from tranrepl.subscriber.mariadb.columns import MariaDbColumns
 from tranrepl.subscriber.mariadb.comparison import WAYS
 from tranrepl.subscriber.mariadb.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
@@ -158,11 +156,6 @@ class MariaDb(NumberedDatabase):
 
     def column_statements(self, session: sa.Connection, place: Place) -> MariaDbColumns:
         return MariaDbColumns(session, place)
-
-    def planned_columns(
-        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
-    ) -> PlannedMariaDbColumns:
-        return PlannedMariaDbColumns(recorder, place, columns)
 
     def lock_session(self, session: sa.Connection, name: str) -> bool:
         granted: int | None = session.scalar(_GET_LOCK, {"name": _lock_name(name), "seconds": _LOCK_SECONDS})

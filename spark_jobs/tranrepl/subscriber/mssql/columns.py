@@ -11,9 +11,8 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.subscriber.base.catalogue import Place, respelled
-from tranrepl.subscriber.base.column_statements import AlembicColumns, always_quoted, recording
-from tranrepl.subscriber.base.column_steps import MadeColumn, RetypedColumn
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder
+from tranrepl.subscriber.base.column_statements import AlembicColumns, always_quoted
+from tranrepl.subscriber.base.column_steps import RetypedColumn
 from tranrepl.subscriber.capabilities import NameCase
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn, find_foreign_keys, find_tables
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, column_type
@@ -69,26 +68,6 @@ class SqlServerColumns(AlembicColumns):
         by_name = {it.name: it for it in table.columns}
         spelled = respelled(by_name, [name], NameCase.INSENSITIVE)
         return by_name[next(iter(spelled), name)]
-
-
-class PlannedSqlServerColumns(SqlServerColumns):
-    """The statements for a table that setup made, which are recorded: its types are those that setup gives."""
-
-    def __init__(self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]) -> None:
-        session: Any = recorder
-        super().__init__(session, place, recording(recorder))
-        self._columns = {it.name: it for it in columns}
-
-    def rename(self, name: str, new_name: str) -> None:
-        super().rename(name, new_name)
-        if name in self._columns:
-            self._columns[new_name] = self._columns.pop(name)
-
-    def make_nullable(self, name: str) -> None:
-        self._declare(name, self._columns[name].type, nullable=True)
-
-    def retype(self, step: RetypedColumn) -> None:
-        self._declare(step.name, step.type, nullable=self._columns[step.name].nullable)
 
 
 def declaration(place: Place, name: str, declared: TypeEngine[Any], *, nullable: bool) -> str:

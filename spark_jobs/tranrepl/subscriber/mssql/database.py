@@ -26,7 +26,6 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.bound_statement import BoundStatement
 from tranrepl.subscriber.base.bulk import BulkInsert
 from tranrepl.subscriber.base.catalogue import Catalogue, Place
-from tranrepl.subscriber.base.column_steps import MadeColumn
 from tranrepl.subscriber.base.comparison import SqlComparison
 from tranrepl.subscriber.base.database import UNBOUNDED_NUMERIC
 from tranrepl.subscriber.base.model_database import RowLock
@@ -35,7 +34,6 @@ from tranrepl.subscriber.base.numbered_database import (
     NumberedDatabase,
     procedure_ended_transaction,
 )
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.base.staged_bulk import BulkRules
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mssql import statement_batches
@@ -43,7 +41,7 @@ from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
 from tranrepl.subscriber.mssql.bulk import SqlServerBulk
 from tranrepl.subscriber.mssql.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mssql.column_types import described_type, is_binary
-from tranrepl.subscriber.mssql.columns import PlannedSqlServerColumns, SqlServerColumns
+from tranrepl.subscriber.mssql.columns import SqlServerColumns
 from tranrepl.subscriber.mssql.comparison import compared
 from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
@@ -133,10 +131,13 @@ class SqlServer(NumberedDatabase):
     def column_statements(self, session: sa.Connection, place: Place) -> SqlServerColumns:
         return SqlServerColumns(session, place)
 
-    def planned_columns(
-        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
-    ) -> PlannedSqlServerColumns:
-        return PlannedSqlServerColumns(recorder, place, columns)
+    def add_column_text(self, table: TableName, column: str, made: TypeEngine[Any]) -> str:
+        return super().add_column_text(table, column, made).replace(" ADD COLUMN ", " ADD ", 1)
+
+    def rename_column_text(self, table: TableName, column: str, new_name: str) -> str:
+        quoted_column = self.identifiers.quoted(column)
+        before, now = (it.replace("'", "''") for it in (f"{self.qualified(table)}.{quoted_column}", new_name))
+        return f"EXEC sp_rename N'{before}', N'{now}', N'COLUMN'"
 
     @property
     def capabilities(self) -> Capabilities:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import types
+from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import argument_count
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.commands import Method, Operation
+from tranrepl.model.source_types import Family, source_type
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.base.narrower_columns import narrower_warnings
 from tranrepl.subscriber.missing_columns import as_registered, missing_column_remedy, values_again
-from tranrepl.subscriber.narrower_columns import null_warning, warning
 from tranrepl.subscriber.postgres.destination import PostgresColumnTexts, find_destination, intended_target
-from tranrepl.subscriber.postgres.narrower_columns import lost_values
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_calls import accepts_call
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
 from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.subscription import SubscriptionKey
+from tranrepl.subscriber.value_conversion import PLAIN_TYPES, ColumnType
+
+_MOMENTS = (Family.TIME, Family.TIMESTAMP, Family.TIMESTAMP_WITH_ZONE)
+_FRACTION_DIGITS = re.compile(r"time\w*\((\d)")
+_MOST_FRACTION_DIGITS = 6
 
 
 def article_problems(
@@ -110,13 +120,38 @@ def article_warnings(session: Session, where: str, article: Article, source: Tab
     for column, found in pairs:
         if found is None:
             continue
-        what = lost_values(column, found)
-        if what is not None:
-            yield f"{at}: {warning(column, found.type_name, what)}"
-        if found.not_null and not column.not_null:
-            yield f"{at}: {null_warning(column)}"
+        for warning in narrower_warnings(column, _described(column), _described(found), not_null=found.not_null):
+            yield f"{at}: {warning}"
     with translated_errors(where):
         yield from unguarded_code(session, where, article)
+
+
+def _described(column: ColumnDescription) -> ColumnType | None:
+    """Return the column's type as SQLAlchemy has it; None where nothing is said of it."""
+    declared = source_type(column.type_name)
+    if declared.family is Family.OTHER:
+        # A domain; its base comes without the length that it may have.
+        declared = source_type(column.base_type_name)
+        if declared.family in (Family.NUMERIC, Family.TEXT, Family.CHARACTER, *_MOMENTS):
+            return None
+    digits = _FRACTION_DIGITS.search(declared.spelling)
+    match declared.family:
+        case Family.NUMERIC:
+            made: TypeEngine[Any] | None = types.Numeric(declared.precision, declared.scale)
+        case Family.TEXT | Family.CHARACTER:
+            made = types.String(declared.length)
+        case Family.BYTES:
+            made = types.LargeBinary()
+        case family:
+            made = PLAIN_TYPES.get(family)
+    if made is None:
+        return None
+    return ColumnType(
+        made,
+        declared.spelling,
+        fraction_digits=int(digits[1]) if digits else _MOST_FRACTION_DIGITS,
+        single_precision=declared.family is Family.REAL,
+    )
 
 
 def custom_problems(

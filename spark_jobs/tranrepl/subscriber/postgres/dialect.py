@@ -8,13 +8,11 @@ from functools import partial
 
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.postgres.apply import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
-from tranrepl.subscriber.postgres.planned_change import planned_statements
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES
 from tranrepl.subscriber.postgres.session_settings import configure_session
@@ -99,9 +97,6 @@ class PostgresDialect:
     ) -> Iterator[PostgresTeardown]:
         with connect(connection, application_name, autocommit=True) as session:
             yield PostgresTeardown(session, key)
-
-    def planned_statements(self, change: SchemaChange, old: RegisteredArticle, new: RegisteredArticle) -> list[str]:
-        return planned_statements(change, old, new)
 
     def comparison(
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int

@@ -15,11 +15,9 @@ from sqlalchemy import event
 from sqlglot.dialects.sqlite import SQLite
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.base.column_declaration import ColumnDeclaration, find_declaration
-from tranrepl.subscriber.base.column_statements import AlembicColumns, always_quoted
-from tranrepl.subscriber.base.column_steps import ColumnStep, MadeColumn, RetypedColumn
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder, recorded
+from tranrepl.subscriber.base.column_statements import AlembicColumns
+from tranrepl.subscriber.base.column_steps import ColumnStep, RetypedColumn
 from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, primary_key, rebuild
 from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
 
@@ -106,29 +104,3 @@ def _declaration(text: str, name: str) -> ColumnDeclaration:
 def _kind(declared: ColumnDeclaration) -> str:
     """Return a type without its length: by that SQLite knows how to store its values."""
     return declared.type_name.partition("(")[0].strip().upper()
-
-
-class PlannedSqliteColumns(SqliteColumns):
-    """The statements for a table that setup made, which are recorded: they run at such a table in memory."""
-
-    def __init__(self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]) -> None:
-        self._recorder = recorder
-        self._place = place
-        self._columns = columns
-
-    def execute(self, steps: Sequence[ColumnStep]) -> None:
-        engine = with_names_apart(sa.create_engine("sqlite://"))
-        with engine.connect() as session:
-            _made(self._place[1], self._columns).create(session)
-            with recorded(session) as ran:
-                SqliteColumns(session, self._place).execute(steps)
-        engine.dispose()
-        self._recorder.statements += ran
-
-
-def _made(name: str, columns: Sequence[MadeColumn]) -> sa.Table:
-    made = [
-        sa.Column(always_quoted(it.name), it.type, primary_key=it.of_key, nullable=it.nullable, autoincrement=False)
-        for it in columns
-    ]
-    return sa.Table(always_quoted(name), sa.MetaData(), *made)

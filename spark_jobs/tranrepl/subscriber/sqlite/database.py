@@ -19,12 +19,10 @@ from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, source_type
 from tranrepl.subscriber.base.catalogue import Place
-from tranrepl.subscriber.base.column_steps import MadeColumn
 from tranrepl.subscriber.base.comparison import SqlComparison, open_comparison
 from tranrepl.subscriber.base.database import SqlDatabase, first_line
-from tranrepl.subscriber.base.recorded_statements import StatementRecorder
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
-from tranrepl.subscriber.sqlite.columns import PlannedSqliteColumns, SqliteColumns, with_names_apart
+from tranrepl.subscriber.sqlite.columns import SqliteColumns, with_names_apart
 from tranrepl.subscriber.sqlite.comparison_statements import WAYS, add_functions
 from tranrepl.subscriber.value_conversion import Binding, Decimals
 
@@ -103,11 +101,6 @@ class Sqlite(SqlDatabase):
 
     def column_statements(self, session: sa.Connection, place: Place) -> SqliteColumns:
         return SqliteColumns(session, place)
-
-    def planned_columns(
-        self, recorder: StatementRecorder, place: Place, columns: Sequence[MadeColumn]
-    ) -> PlannedSqliteColumns:
-        return PlannedSqliteColumns(recorder, place, columns)
 
     def error_class(self, error: DBAPIError) -> type[ReplicationError]:
         if not isinstance(error, OperationalError):
