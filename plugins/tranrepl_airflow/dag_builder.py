@@ -104,14 +104,14 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
         LogReaderOperator(
             publication=publication.model_dump(mode="json"),
             settings_file=settings_file,
-            stay_until=run_end(publication),
+            continuous_until=run_end(publication),
             on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
             doc_md=documentation.LOG_READER,
             **_arguments(graph.log_reader),
         )
         if graph.run_is_over is not None:
             RunIsOverOperator(
-                stay_until=run_end(publication), doc_md=documentation.RUN_IS_OVER, **_arguments(graph.run_is_over)
+                continuous_until=run_end(publication), doc_md=documentation.RUN_IS_OVER, **_arguments(graph.run_is_over)
             )
         EmptyOperator(doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read))
         for group in graph.groups:
@@ -253,8 +253,8 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
     pool = pool_name(publication.publication, subscription)
-    # An agent that stays up delivers whatever is stored until its end.
-    committed_before, stay_until = "" if publication.is_continuous else RUN_BOUND, run_end(publication)
+    # A continuous agent delivers whatever is stored until its end.
+    committed_before, continuous_until = "" if publication.is_continuous else RUN_BOUND, run_end(publication)
     with TaskGroup(subscription, prefix_group_id=False):
         if group.initialize is not None:
             attempts.insert(0, group.initialize.task_id)
@@ -272,7 +272,7 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             settings_file=settings_file,
             subscription=subscription,
             committed_before=committed_before,
-            stay_until=stay_until,
+            continuous_until=continuous_until,
             # After any other error the retry decides.
             on_failure_callback=[
                 *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION),
@@ -287,7 +287,7 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
             settings_file=settings_file,
             subscription=subscription,
             committed_before=committed_before,
-            stay_until=stay_until,
+            continuous_until=continuous_until,
             first_attempt=group.distribute.task_id,
             on_failure_callback=[
                 *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),

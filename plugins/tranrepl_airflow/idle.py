@@ -11,14 +11,14 @@ from tranrepl.jobs.results import JobResult
 JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest
 
 
-def stays(request: JobRequest) -> bool:
-    """Return whether the job is to stay up: then it waits for what there will be to do."""
-    return isinstance(request, LogReaderRequest | DistributionRequest) and request.stay_until is not None
+def _is_continuous(request: JobRequest) -> bool:
+    """Return whether the job waits for what there will be to do."""
+    return isinstance(request, LogReaderRequest | DistributionRequest) and request.continuous_until is not None
 
 
 def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
     """Return the finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
-    if isinstance(request, ValidationRequest) or stays(request):
+    if isinstance(request, ValidationRequest) or _is_continuous(request):
         return None
     # Imported here: database drivers are not for whoever parses a DAG file.
     from tranrepl.topology import Topology

@@ -19,9 +19,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.retry import deliver_while_staying, read_while_staying
+from tranrepl.jobs.retry import keep_running
+from tranrepl.jobs.shutdown import Shutdown, ShutdownRequest
 from tranrepl.jobs.skipped_report import skipped_warning
-from tranrepl.jobs.staying import Stay, StopRequest
 from tranrepl.next_steps import Place, usual_file
 from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
@@ -73,8 +73,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     """The subscription that the job works for; empty for the log reader."""
     agent: str = "distribution"
     """The agent that the metrics of its runs name."""
-    stay_until: str = ""
-    """Until when the job stays up, in ISO format. Empty: it ends when there is nothing left to do."""
+    continuous_until: str = ""
+    """Until when the job is continuous, in ISO format. Empty: it ends when there is nothing left to do."""
 
     def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", RetryWhatMayPass())
@@ -84,12 +84,12 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         self.settings_file = settings_file or usual_file(publication["publication"])
 
     @property
-    def stays_until(self) -> datetime | None:
-        """Until when the job stays up; None where it ends by itself."""
-        return datetime.fromisoformat(self.stay_until) if self.stay_until else None
+    def ends_at(self) -> datetime | None:
+        """When a continuous job ends; None where it ends by itself."""
+        return datetime.fromisoformat(self.continuous_until) if self.continuous_until else None
 
     def goes_on_after(self, error: ErrorReport) -> None:
-        """Log an error after which an agent that stays up goes on."""
+        """Log an error after which a continuous agent goes on."""
         self.log.warning("%s; going on", one_event(error.message))
 
     @property
@@ -186,7 +186,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         self.application_args = arguments
         given = self.env_vars or {}
         self.env_vars = {**given, **submission_variables({**os.environ, **given}), **connections.environment}
-        self.conf = {**spark.default_conf(stays=self.stays_until is not None), **(self.conf or {})}
+        self.conf = {**spark.default_conf(continuous=self.ends_at is not None), **(self.conf or {})}
         self._spark_binary = self._spark_binary or spark.submit_binary()
         # A hook of an earlier try would submit that try's arguments. It stays after this one: a task that ran out
         # of time is killed through it when `execute` is already over.
@@ -215,12 +215,12 @@ class LogReaderOperator(ReplicationSparkOperator):
     """Drains the Publisher's log into the command store."""
 
     agent = "log_reader"
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "stay_until")
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "continuous_until")
 
-    def __init__(self, *, publication: Mapping[str, Any], stay_until: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, publication: Mapping[str, Any], continuous_until: str = "", **kwargs: Any) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
         super().__init__(publication=publication, **kwargs)
-        self.stay_until = stay_until
+        self.continuous_until = continuous_until
         self.doc_json = MonitoredPublication.of(publication).model_dump_json()
 
     def execute(self, context: Context) -> Any:
@@ -230,18 +230,18 @@ class LogReaderOperator(ReplicationSparkOperator):
         return done
 
     def request(self) -> LogReaderRequest:
-        return LogReaderRequest(publication=Publication.model_validate(self.publication), stay_until=self.stays_until)
+        return LogReaderRequest(publication=Publication.model_validate(self.publication), continuous_until=self.ends_at)
 
     def _run(self, context: Context) -> JobResult:
-        """Run the job; where it stays up, again after errors that may pass by themselves, and look for what should be
-        warned of meanwhile."""
-        until = self.stays_until
+        """Run the job; where it is continuous, again after errors that may pass by themselves, and look for what should
+        be warned of meanwhile."""
+        until = self.ends_at
         if until is None:
             return super()._run(context)
         publication, place = Publication.model_validate(self.publication), self.place
         with looking_for_early_warnings(publication, place, cast("Mapping[str, Any]", context)):
             read = partial(super()._run, context)
-            return read_while_staying(read, Stay(until, StopRequest()), self.goes_on_after, gives_up=True)
+            return keep_running(read, Shutdown(until, ShutdownRequest()), self.goes_on_after, gives_up=True)
 
     def in_words(self, result: JobResult) -> str:
         return f"stored {counted(result.commands, 'command')}" if result.commands else "nothing to read"
@@ -306,7 +306,7 @@ class DistributionOperator(SubscriptionOperator):
     `committed_before` is a time in ISO format: no transaction committed at or after it is delivered. Empty: all are.
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "committed_before", "stay_until")
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "committed_before", "continuous_until")
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class DistributionOperator(SubscriptionOperator):
         subscription: str,
         mode: ApplyMode = ApplyMode.STREAMS,
         committed_before: str = RUN_BOUND,
-        stay_until: str = "",
+        continuous_until: str = "",
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-{mode}")
@@ -323,7 +323,7 @@ class DistributionOperator(SubscriptionOperator):
         self.subscription = subscription
         self.mode = mode
         self.committed_before = committed_before
-        self.stay_until = stay_until
+        self.continuous_until = continuous_until
 
     def request(self) -> DistributionRequest:
         return DistributionRequest(
@@ -331,7 +331,7 @@ class DistributionOperator(SubscriptionOperator):
             subscription=self.subscription,
             committed_before=datetime.fromisoformat(self.committed_before) if self.committed_before else None,
             mode=self.mode,
-            stay_until=self.stays_until,
+            continuous_until=self.ends_at,
         )
 
 
@@ -358,15 +358,21 @@ class SingleConnectionRetryOperator(DistributionOperator):
         return super().execute(context)
 
     def _run(self, context: Context) -> JobResult:
-        """Run the job. In a run in which agents stay up, go on over the streams after it, and over a single connection
+        """Run the job. In a run of continuous agents, go on over the streams after it, and over a single connection
         after each batch that fails, until the run is over."""
-        until = self.stays_until
+        until = self.ends_at
         if until is None:
             return super()._run(context)
 
-        def deliver(mode: ApplyMode, stays: bool) -> JobResult:
-            request = self.request().model_copy(update={"mode": mode, "stay_until": until if stays else None})
+        def deliver(mode: ApplyMode, continuous_until: datetime | None) -> JobResult:
+            request = self.request().model_copy(update={"mode": mode, "continuous_until": continuous_until})
             return self._run_job(request, context)
 
-        stay, first = Stay(until, StopRequest()), ApplyMode.SINGLE_CONNECTION
-        return deliver_while_staying(deliver, stay, self.goes_on_after, first=first, gives_up=True)
+        return keep_running(
+            partial(deliver, ApplyMode.STREAMS, until),
+            Shutdown(until, ShutdownRequest()),
+            self.goes_on_after,
+            serially=partial(deliver, ApplyMode.SINGLE_CONNECTION, None),
+            begins_serially=True,
+            gives_up=True,
+        )

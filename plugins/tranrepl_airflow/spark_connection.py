@@ -11,7 +11,7 @@ from airflow.sdk import Connection
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.spark.home import require_spark_submit
-from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, STAYING_LOCAL_MASTER_SETTINGS, spark_submit_binary
+from tranrepl.spark.submission import CONTINUOUS_LOCAL_MASTER_SETTINGS, LOCAL_MASTER_SETTINGS, spark_submit_binary
 from tranrepl_airflow.job_connections import find_connection
 
 SPARK_SUBMIT = "spark-submit"
@@ -25,7 +25,7 @@ class SparkConnection:
     binary: str | None
     """`spark-binary` of the connection's extras."""
 
-    def default_conf(self, *, stays: bool = False) -> Mapping[str, str]:
+    def default_conf(self, *, continuous: bool = False) -> Mapping[str, str]:
         """Return settings for a job on this master, which may stay up, under those that the user gave.
 
         The driver runs here in any case (client mode). On a cluster the executors' Python is the cluster's.
@@ -33,7 +33,7 @@ class SparkConnection:
         driver = {"spark.pyspark.driver.python": sys.executable}
         if not self.master.startswith("local"):
             return driver
-        local = STAYING_LOCAL_MASTER_SETTINGS if stays else LOCAL_MASTER_SETTINGS
+        local = CONTINUOUS_LOCAL_MASTER_SETTINGS if continuous else LOCAL_MASTER_SETTINGS
         return {**driver, "spark.pyspark.python": sys.executable, **local}
 
     def submit_binary(self) -> str | None:

@@ -92,12 +92,12 @@ def test_a_reinitialization_does_not_wait_for_a_delivery_that_stays(publication:
     assert "default_pool" not in pools["*/5 * * * *"]
 
 
-def test_all_tasks_of_a_run_stay_until_the_same_time(dag: DAG, fake_spark: FakeSpark) -> None:
+def test_all_tasks_of_a_run_continuous_until_the_same_time(dag: DAG, fake_spark: FakeSpark) -> None:
     finished = dag.test()
     assert finished.state == "success"
     assert set(_states(finished).values()) == {"success"}
     requests = [call["request"] for call in fake_spark.calls]
-    (until,) = {it["stay_until"] for it in requests}
+    (until,) = {it["continuous_until"] for it in requests}
     assert finished.start_date is not None
     # dag.test() starts the run once more than its tasks see.
     assert abs(datetime.fromisoformat(until) - finished.start_date - timedelta(seconds=_RUN_FOR)) < timedelta(seconds=2)
@@ -113,7 +113,7 @@ def test_a_batch_that_failed_goes_serially_and_the_delivery_stays_on(dag: DAG, f
     states = _states(finished)
     assert (states["distribute"], states["retry_on_single_connection"]) == ("failed", "success")
     deliveries = [call["request"] for call in fake_spark.calls if call["request"]["job"] == "distribution"]
-    assert [(it["mode"], it["stay_until"] is None) for it in deliveries[:2]] == [
+    assert [(it["mode"], it["continuous_until"] is None) for it in deliveries[:2]] == [
         ("streams", False),
         ("single_connection", True),
     ]
@@ -154,6 +154,6 @@ def test_warnings_are_looked_for_while_a_log_reader_stays(
     dag = publication_dag(Publication.model_validate(publication.model_dump(mode="json") | continuous))
     operator = dag.get_task("log_reader")
     assert isinstance(operator, LogReaderOperator)
-    operator.stay_until = (datetime.now().astimezone() + timedelta(seconds=1)).isoformat()
+    operator.continuous_until = (datetime.now().astimezone() + timedelta(seconds=1)).isoformat()
     run(operator)
     assert len(told) > 1

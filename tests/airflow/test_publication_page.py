@@ -148,7 +148,7 @@ def test_early_warnings_that_stand_are_shown(distribution: Connection) -> None:
 
 
 @pytest.mark.usefixtures("airflow_home")
-def test_a_publication_whose_agents_stay_up_says_so(
+def test_a_publication_whose_agents_deliver_continuously_says_so(
     publications: Path, write_publication: PublicationWriter, distribution: Connection
 ) -> None:
     _known_dags(publications, write_publication, "continuous")

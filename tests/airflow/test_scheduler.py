@@ -32,7 +32,7 @@ from support.observed import AUDIT, ITEM, audits, make_transactions, stored_comm
 from support.ports import free_port
 from support.proxy import Proxy
 from support.receivers import Hook, web_server
-from support.resident_spark import resident_spark
+from support.shared_spark import shared_spark
 from support.site import Site
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def airflow(
     (dags / "vendor_report.py").write_text(_waiting_dag("live/reporting/public.item"), encoding="utf-8")
     logs = tmp_path / "logs"
     logs.mkdir()
-    with resident_spark(spark, tmp_path / "bin") as path:
+    with shared_spark(spark, tmp_path / "bin") as path:
         settings = {
             **metadata_on(database("airflow")),
             "PATH": path,

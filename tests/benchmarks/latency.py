@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.continuous_site import BUILT_IN, ContinuousSite, Way, continuous_site
 from benchmarks.pgbench_load import LoadOptions, pgbench
 from benchmarks.process_costs import ProcessCosts
-from benchmarks.resident_site import BUILT_IN, ResidentSite, Way, resident_site
 from support.progress import step
 from support.site import execute
 from tranrepl.connections import Connection
@@ -91,7 +91,7 @@ def measured(
 ) -> list[LatencyRow]:
     """Measure each rate by both at once."""
     rows = []
-    with resident_site(folder, way, asynchronous=load.asynchronous) as site:
+    with continuous_site(folder, way, asynchronous=load.asynchronous) as site:
         for rate in rates:
             with step(f"{rate} transactions a second"):
                 rows += _at_rate(site, way, rate, seconds, load)
@@ -99,7 +99,7 @@ def measured(
     return rows
 
 
-def _at_rate(site: ResidentSite, way: Way, rate: int, seconds: int, load: LoadOptions) -> list[LatencyRow]:
+def _at_rate(site: ContinuousSite, way: Way, rate: int, seconds: int, load: LoadOptions) -> list[LatencyRow]:
     first = last_row(site.publisher)
     agents = [ProcessCosts(some) for some in site.agents.processes().values()]
     built_in, others = ProcessCosts(site.ends.built_in.processes()), ProcessCosts(site.agents.others())

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.continuous_site import ContinuousSite
 from benchmarks.process_costs import descendants
-from benchmarks.resident_site import ResidentSite
 from support.site import execute
 
 LOG_READER, SENDER, OTHER_WORKERS = "log reader's worker", "log reader's sender", "other workers"
@@ -20,7 +20,7 @@ _SENDER = (
 _LOCAL_ADDRESS, _INODE = 1, 9
 
 
-def processes_by_role(site: ResidentSite) -> dict[str, set[int]]:
+def processes_by_role(site: ContinuousSite) -> dict[str, set[int]]:
     """Return the agents' processes, and the Publisher's that sends its log to them, by what they are.
 
     The log reader's worker is the one that has the sender's connection, while it follows the log.

@@ -23,11 +23,11 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.continuous_site import ContinuousSite, Way, continuous_site
 from benchmarks.latency import last_row, quantiles, times
 from benchmarks.pgbench_load import LoadOptions, pgbench
 from benchmarks.process_costs import cpu_of, pss_mb_of
 from benchmarks.process_roles import LOG_READER, OTHER_WORKERS, SENDER, processes_by_role
-from benchmarks.resident_site import ResidentSite, Way, resident_site
 from support.shell import COMMAND
 from support.site import execute
 
@@ -66,7 +66,7 @@ class Sample:
 
 @dataclass(slots=True)
 class _Soak:
-    site: ResidentSite
+    site: ContinuousSite
     load: LoadOptions
     began: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
@@ -161,7 +161,7 @@ def soaked(
     Beside an open transaction, no row is updated by all: what it may still see cannot be removed, and TPC-B's ten rows
     of branches would keep the Publisher itself from committing as many.
     """
-    with resident_site(folder, way) as site:
+    with continuous_site(folder, way) as site:
         soak = _Soak(site, LoadOptions(script="simple-update") if open_transaction else LoadOptions())
         with _kept_open(site, asked=open_transaction):
             for number, rate in enumerate(rates, start=1):
@@ -174,7 +174,7 @@ def soaked(
 
 
 @contextmanager
-def _kept_open(site: ResidentSite, *, asked: bool) -> Iterator[None]:
+def _kept_open(site: ContinuousSite, *, asked: bool) -> Iterator[None]:
     """Keep a transaction open that has changed a published table; it is rolled back, as both ends are compared."""
     if not asked:
         yield

@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
 from typing import Self, TypeVar
 
+from support.continuous_reader import read_continuously
 from support.in_process import deliver_stored, read_log_into_store
 from support.process_table import fields_of
-from support.resident_reader import stay
 from support.site import Site
 from tranrepl import failpoint
 from tranrepl.admin.cleanup import clean_up
@@ -33,9 +33,9 @@ LOG_READER: Job = read_log_into_store
 DISTRIBUTION: Job = deliver_stored
 
 
-def stay_for(seconds: float) -> Job:
-    """Return the job of a log reader that stays up for so long."""
-    return partial(stay, seconds=seconds)
+def read_for(seconds: float) -> Job:
+    """Return the job of a continuous log reader for so long."""
+    return partial(read_continuously, seconds=seconds)
 
 
 def _deliver(site: Site) -> JobResult:

@@ -9,7 +9,7 @@ from tranrepl.admin.check import Checked, CheckPurpose
 from tranrepl.admin.reinitialization import Rows, begin_after_registration, forget_log
 from tranrepl.admin.setup import set_up
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.hand_over import keeping_the_log
+from tranrepl.log_reader.slot_handover import keeping_the_log
 from tranrepl.settings.publication import SyncType
 from tranrepl.topology import Topology
 

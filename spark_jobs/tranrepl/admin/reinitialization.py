@@ -13,8 +13,8 @@ from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
-from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.log_reader.opening import open_log_reader
+from tranrepl.log_reader.slot_handover import asking_for_the_log
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.publisher.publisher import Publisher

@@ -1,9 +1,9 @@
-"""How agents that stay up get on, for whoever waits at a shell: a table in a terminal, elsewhere lines now and then."""
+"""How continuous agents get on, at a shell: a table in a terminal, elsewhere lines now and then."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,7 +29,6 @@ _LOOKED_AFTER_NEWS_SECONDS = 20.0
 """For so long after the last notification, histories are looked at: agents record what they did some seconds later."""
 _LOOKED_ANYWAY_SECONDS = 60.0
 _RATE_OVER_SECONDS = 10.0
-_DRAWN_EVERY_SECONDS = 0.5
 _WAITED_SECONDS = 2.0
 _GETS_ON = (RunStatus.IN_PROGRESS, RunStatus.SUCCEED, RunStatus.IDLE)
 NOT_KNOWN = "-"
@@ -149,47 +148,40 @@ class ContinuousDisplay:
 def showing_agents(console: Console, names: list[str], topology: Topology) -> Iterator[ContinuousDisplay]:
     """Show how agents get on, as their history says, until it is over."""
     display, over = ContinuousDisplay(names), Event()
-    every = _LOOKED_EVERY_SECONDS if console.is_terminal else _LINE_EVERY_SECONDS / 2
-    threads = [Thread(target=_follow, args=[_Histories(topology, console), display, over, every], daemon=True)]
     with ExitStack() as opened:
         if console.is_terminal:
             live = opened.enter_context(Live(console=console, get_renderable=display.table, auto_refresh=False))
-            threads.append(Thread(target=_show_changes, args=[live, display, over], daemon=True))
+            show: Callable[[], None] = live.refresh
         else:
-            threads.append(Thread(target=_print_lines, args=[console, display, over], daemon=True))
-        for it in threads:
-            it.start()
+
+            def show() -> None:
+                for line in display.lines():
+                    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+        every = _LOOKED_EVERY_SECONDS if console.is_terminal else _LINE_EVERY_SECONDS
+        arguments = [_Histories(topology, console), display, over, every, show]
+        showing = Thread(target=_show, args=arguments, name="tranrepl-display", daemon=True)
+        showing.start()
         try:
             yield display
         finally:
             over.set()
-            for it in threads:
-                it.join(_WAITED_SECONDS)
+            showing.join(_WAITED_SECONDS)
 
 
-def _show_changes(live: Live, display: ContinuousDisplay, over: Event) -> None:
-    """Draw the table again where something in it has changed: drawing is most of what it costs."""
+def _show(
+    histories: _Histories, display: ContinuousDisplay, over: Event, every: float, show: Callable[[], None]
+) -> None:
+    """Show what has changed: drawing is most of what it costs."""
     shown: list[str] = []
-    while True:
-        if (lines := display.lines()) != shown:
-            shown = lines
-            live.refresh()
-        if over.wait(_DRAWN_EVERY_SECONDS):
-            return
-
-
-def _print_lines(console: Console, display: ContinuousDisplay, over: Event) -> None:
-    while not over.wait(_LINE_EVERY_SECONDS):
-        for line in display.lines():
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _follow(histories: _Histories, display: ContinuousDisplay, over: Event, every: float) -> None:
     with histories.database:
         while not over.wait(every):
             if histories.have_news(time.monotonic()) or display.awaits_an_agent():
                 for name in display.agents:
                     histories.show(name, display)
+            if (lines := display.lines()) != shown:
+                shown = lines
+                show()
     histories.stop_listening()
 
 

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tranrepl.distribution.all_gather_server import AllGatherServer
+from tranrepl.distribution.articles_to_reinitialize import settle_unknown_rows
 from tranrepl.distribution.delivery import Delivery
 from tranrepl.distribution.latency import RegisteredBatches
 from tranrepl.distribution.opening import OpenDistribution
@@ -25,9 +26,8 @@ from tranrepl.distribution.plan import (
     groups,
 )
 from tranrepl.distribution.progress_reports import ReportedRun
-from tranrepl.distribution.sequences import follow_sequences
 from tranrepl.distribution.skipped import SkippedCommands
-from tranrepl.distribution.spark_tasks import deliver_over_one_connection, deliver_over_streams, driver_addresses
+from tranrepl.distribution.spark_tasks import deliver_over_one_connection, deliver_over_streams
 from tranrepl.distribution.stored_batches import (
     Checked,
     Commands,
@@ -41,34 +41,22 @@ from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.stream_commands import Divider
 from tranrepl.distribution.streams import StreamDelivery
 from tranrepl.distribution.tracer_arrivals import to_be_passed
-from tranrepl.distribution.unknown_rows import settle_unknown_rows
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
+from tranrepl.spark.lasting_task import driver_addresses
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.subscription import CommandPlace, UnfinishedBatch
-from tranrepl.topology import Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
-
-
-def with_sequences(result: JobResult, topology: Topology, opened: OpenDistribution) -> JobResult:
-    """Let the Subscriber's sequences follow where commands were delivered."""
-    if not result.commands:
-        return result
-    settings = topology.publication.subscription(opened.subscription.subscription)
-    articles = opened.database.articles.registered(opened.record)
-    return result.noticing(
-        follow_sequences(opened.subscriber, settings, articles, lambda: topology.publisher("tranrepl distribution"))
-    )
 
 
 class DistributionJob:
@@ -81,10 +69,10 @@ class DistributionJob:
         opened: OpenDistribution,
         row: RunRow,
         record_progress: Callable[[JobResult], None],
-        asked_to_stop: Callable[[], bool] = lambda: False,
+        is_to_end: Callable[[], bool],
     ) -> None:
         self._record_progress = record_progress
-        self._asked_to_stop = asked_to_stop
+        self._is_to_end = is_to_end
         self._spark = spark
         self._opened = opened
         self._run = ReportedRun(opened.distribution, row.id)
@@ -226,7 +214,7 @@ class DistributionJob:
         most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
         together = groups(batches, before, most, partial(is_intact, record, self._checked))
         for group in chain.from_iterable(map(self._divided, together)):
-            if self._asked_to_stop():
+            if self._is_to_end():
                 return total
             try:
                 total = total.plus(self._deliver(group, bytes.fromhex(total.last_xact_seqno or "")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.stored_batches import Commands
@@ -11,9 +10,6 @@ from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.errors import InternalError
 from tranrepl.jobs.results import JobResult
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def deliver_over_one_connection(commands: Commands, delivery: Delivery) -> JobResult:
@@ -40,10 +36,3 @@ def _results(delivered: Sequence[str], connections: int) -> list[JobResult]:
     if len(delivered) != connections:
         raise InternalError(f"a delivery over {connections} connections gave {len(delivered)} results")
     return [JobResult.model_validate_json(result) for result in delivered]
-
-
-def driver_addresses(spark: SparkSession) -> tuple[str, str]:
-    """Return the address at which executors reach this process, and the one it binds to."""
-    configuration = spark.sparkContext.getConf()
-    host = configuration.get("spark.driver.host") or "127.0.0.1"
-    return host, configuration.get("spark.driver.bindAddress") or host

@@ -26,42 +26,17 @@ _CONNECT_AGAIN_SECONDS = 5.0
 log = logging.getLogger(__name__)
 
 
-class Event(StrEnum):
+class Notification(StrEnum):
     REGISTERED = "registered"
     """The log reader has registered commands, or setup has."""
-    STOP = "stop"
-    """One agent is asked to end what it has at hand (`Notification.agent`)."""
     YIELD = "yield"
-    """Another job needs the Publisher's log: whoever reads it lets go of it for a moment."""
+    """Another job needs the Publisher's log: who reads it lets go of it for a moment."""
     TRIED = "tried"
     """Somebody who listens wants to know whether notifications come through. It asks for nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
-    event: Event
-    agent: str = ""
-    """Whom it is for, of `Event.STOP`: a name that no other run of any agent has. Else it is for all."""
-
-    @property
-    def payload(self) -> str:
-        return f"{self.event}:{self.agent}" if self.agent else str(self.event)
-
-    @classmethod
-    def of(cls, payload: str) -> Notification | None:
-        """Return what a payload says; None where it is of another version."""
-        event, _, agent = payload.partition(":")
-        return cls(Event(event), agent) if event in set(Event) else None
-
-
-REGISTERED = Notification(Event.REGISTERED)
-YIELD = Notification(Event.YIELD)
-TRIED = Notification(Event.TRIED)
-
-
-def stop(agent: str) -> Notification:
-    """Return what asks one agent to end."""
-    return Notification(Event.STOP, agent)
+REGISTERED, YIELD, TRIED = Notification.REGISTERED, Notification.YIELD, Notification.TRIED
+_KNOWN = frozenset(Notification)
 
 
 def channel(publication_id: int) -> str:
@@ -71,7 +46,7 @@ def channel(publication_id: int) -> str:
 
 def notify(connection: sa.Connection, publication_id: int, notification: Notification) -> None:
     """Tell everybody who listens, once the transaction is committed; nobody, where it is not."""
-    connection.execute(sa.select(sa.func.pg_notify(channel(publication_id), notification.payload)))
+    connection.execute(sa.select(sa.func.pg_notify(channel(publication_id), notification.value)))
 
 
 @dataclass(slots=True)
@@ -114,7 +89,7 @@ class Listener:
             self._say_lost(error)
             self.close()
             return set()
-        return {it for it in map(Notification.of, (one.payload for one in told)) if it is not None}
+        return {Notification(it.payload) for it in told if it.payload in _KNOWN}
 
     def told(self) -> set[Notification]:
         """Return what was told since the last call, each once, without waiting."""
@@ -127,13 +102,11 @@ class Listener:
         if time.monotonic() < self._open_again_at:
             return
         try:
-            session = connect(self.connection, "tranrepl listening", autocommit=True)
-            session.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel(self.publication_id))))
+            self._session = connect(self.connection, "tranrepl listening", autocommit=True)
+            self._session.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel(self.publication_id))))
         except (ReplicationError, psycopg.Error) as error:
-            self._open_again_at = time.monotonic() + _CONNECT_AGAIN_SECONDS
             self._say_lost(error)
-            return
-        self._session = session
+            self.close()
 
     def _say_lost(self, error: Exception) -> None:
         if self.says_when_lost:
@@ -141,7 +114,7 @@ class Listener:
 
     def close(self) -> None:
         """Listen no more, for some seconds at least: the next `wait` after them opens another session."""
+        self._open_again_at = time.monotonic() + _CONNECT_AGAIN_SECONDS
         if self._session is not None:
             self._session.close()
             self._session = None
-            self._open_again_at = time.monotonic() + _CONNECT_AGAIN_SECONDS

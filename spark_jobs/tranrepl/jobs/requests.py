@@ -26,9 +26,9 @@ class LogReaderRequest(BaseModel):
 
     job: Literal["log_reader"] = "log_reader"
     publication: Publication
-    stay_until: AwareDatetime | None = None
-    """Stay up until then, or until asked to stop, and read what is committed meanwhile. None: end once the log is
-    drained."""
+    continuous_until: AwareDatetime | None = None
+    """Go on until then, or until a shutdown is asked for, and read what is committed meanwhile. None: end once the log
+    is drained."""
 
     def connection_ids(self) -> list[str]:
         """Return the connections that this job needs, each once."""
@@ -73,8 +73,8 @@ class DistributionRequest(_SubscriptionRequest):
     mode: ApplyMode = ApplyMode.STREAMS
     deliver_stopped: bool = False
     """Whether to deliver also where an article is stopped, so that a validation can compare its rows."""
-    stay_until: AwareDatetime | None = None
-    """Stay up until then, or until asked to stop, deliver what is registered meanwhile, and at the end what is
+    continuous_until: AwareDatetime | None = None
+    """Go on until then, or until a shutdown is asked for, deliver what is registered meanwhile, and at the end what is
     registered by then. None: end once all is delivered."""
 
 

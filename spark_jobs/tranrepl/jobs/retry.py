@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.staying import Stay
+from tranrepl.jobs.shutdown import Shutdown
 
 PAUSES_SECONDS = (1.0, 4.0)
 """Seconds before each retry of what may pass by itself; as many retries as there are pauses."""
 _LONGEST_PAUSE_SECONDS = 30.0
-"""Between two tries of an agent that stays up, which gives up no sooner than its time is over."""
+"""Between two tries of a continuous agent, which gives up no sooner than its time is over."""
 _SHORTEST_SECONDS = 1.0
 _MENDED_SECONDS = 60.0
-"""Until an agent that stays up tries again what does not pass by itself."""
+"""Until a continuous agent tries again what does not pass by itself."""
 
 Failed = Callable[[ErrorReport], None]
 """Is told each error after which there is another try."""
@@ -36,11 +35,6 @@ def may_succeed_serially(error: ErrorReport | ReplicationError) -> bool:
 def is_final(error: ErrorReport | ReplicationError) -> bool:
     """Return whether another try of the same job would meet the same error."""
     return error.kind in (ErrorKind.DATA, ErrorKind.CONFIGURATION)
-
-
-def passes_while_staying(error: ErrorReport | ReplicationError) -> bool:
-    """Return whether an agent that stays up waits and goes on: also where another job was faster, which may end."""
-    return error.kind in (ErrorKind.TRANSIENT, ErrorKind.FENCED)
 
 
 def attempt(job: Callable[[], JobResult]) -> JobResult:
@@ -81,75 +75,51 @@ def deliver_with_retry(deliver: Callable[[ApplyMode], JobResult], failed: Failed
     return result
 
 
-def read_while_staying(read: Callable[[], JobResult], stay: Stay, failed: Failed, *, gives_up: bool) -> JobResult:
-    """Read the log by a job that stays up, again where it ended by an error, until the time is over. Return what all of
-    them did; the error is the last one's.
-
-    After an error that does not pass by itself it gives up, or tries again a minute later: somebody may have mended it.
-    """
-    total, pauses = JobResult(), _pauses()
-    while True:
-        began = time.monotonic()
-        result = attempt(read)
-        total, over = total.plus(result), stay.is_over()
-        if result.error is None and over:
-            break
-        if result.error is None:
-            pauses = _pauses()
-            _rest(stay, began)
-            continue
-        passes = passes_while_staying(result.error)
-        if over or (gives_up and not passes):
-            break
-        failed(result.error)
-        pauses = _after(began, pauses)
-        stay.wait(next(pauses) if passes else _MENDED_SECONDS)
-    return total
-
-
-def deliver_while_staying(
-    deliver: Callable[[ApplyMode, bool], JobResult],
-    stay: Stay,
+def keep_running(
+    job: Callable[[], JobResult],
+    shutdown: Shutdown,
     failed: Failed,
     *,
-    first: ApplyMode = ApplyMode.STREAMS,
+    serially: Callable[[], JobResult] | None = None,
+    begins_serially: bool = False,
     gives_up: bool,
 ) -> JobResult:
-    """Deliver over the streams by a job that stays up; where a batch fails, over a single connection by one that ends
-    when it has delivered what is stored, and then over the streams again, until the time is over.
+    """Run an agent's continuous job, again where it ended by an error, until its shutdown. Return what all tries did;
+    the error is the last one's.
 
-    `deliver` is told how, and whether to stay up. Return what all tries did; the error is the last one's. After one
-    that a single connection met, and that does not pass by itself, it gives up, or tries again a minute later.
+    Where a delivery failed, `serially` delivers over a single connection what is stored, and ends; then the continuous
+    job goes on. After an error that passes by itself there is a pause, longer each time; after another one it gives up,
+    or tries again a minute later: somebody may have mended it. Where another job was faster, that one may end.
     """
-    total, mode, pauses = JobResult(), first, _pauses()
+    total, serial, pauses = JobResult(), begins_serially, _pauses()
     while True:
-        stays, began = mode is ApplyMode.STREAMS, time.monotonic()
-        result = attempt(partial(deliver, mode, stays))
+        began = time.monotonic()
+        result = attempt(serially if serial and serially is not None else job)
         total, error = total.plus(result), result.error
-        if error is None and stay.is_over():
-            break
         if error is None:
-            mode, pauses = ApplyMode.STREAMS, _pauses()
-            if stays:
-                _rest(stay, began)
+            if shutdown.is_due():
+                break
+            if not serial:
+                _rest(shutdown, began)
+            serial, pauses = False, _pauses()
             continue
-        passes, serially = passes_while_staying(error), may_succeed_serially(error)
-        last_try = stay.is_over() and not (stays and serially)
-        if last_try or (gives_up and not passes and not (stays and serially)):
+        goes_serially = serially is not None and may_succeed_serially(error)
+        is_other_way = goes_serially and not serial
+        passes = error.kind in (ErrorKind.TRANSIENT, ErrorKind.FENCED)
+        if not is_other_way and (shutdown.is_due() or (gives_up and not passes)):
             break
         failed(error)
-        pauses = _after(began, pauses)
-        mode = ApplyMode.SINGLE_CONNECTION if serially else ApplyMode.STREAMS
+        serial, pauses = goes_serially, _after(began, pauses)
         if passes:
-            stay.wait(next(pauses))
-        elif not (stays and serially):
-            stay.wait(_MENDED_SECONDS)
+            shutdown.wait(next(pauses))
+        elif not is_other_way:
+            shutdown.wait(_MENDED_SECONDS)
     return total
 
 
-def _rest(stay: Stay, began: float) -> None:
-    """Wait where a job that stays up has ended as soon as it began: whatever it is, it is not to go round and round."""
-    stay.wait(max(0.0, _SHORTEST_SECONDS - (time.monotonic() - began)))
+def _rest(shutdown: Shutdown, began: float) -> None:
+    """Wait where a continuous job has ended as soon as it began: whatever it is, it is not to go round and round."""
+    shutdown.wait(max(0.0, _SHORTEST_SECONDS - (time.monotonic() - began)))
 
 
 def _after(began: float, pauses: Iterator[float]) -> Iterator[float]:

@@ -12,8 +12,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.changed_tables import differing, refuse_unpublished, reinitialize_rewritten
-from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.log_reader.slot_handover import asking_for_the_log
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position

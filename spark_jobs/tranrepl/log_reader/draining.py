@@ -27,9 +27,9 @@ from tranrepl.log_reader.changed_tables import (
     reinitialize_rewritten,
     reinitialize_without_old_rows,
 )
-from tranrepl.log_reader.hand_over import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
+from tranrepl.log_reader.slot_handover import asking_for_the_log
 from tranrepl.log_reader.tracer_tokens import stored_tokens
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
@@ -77,7 +77,6 @@ class LogReader:
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
         self.record_progress: Callable[[JobResult], None] = _record_nothing
-        self.say: Callable[[JobResult], None] = _say_registered
         self.is_to_end: Callable[[], bool] = _never
         self.warned_of_unsigned = False
 
@@ -261,7 +260,6 @@ class LogReader:
             self.warned_of_unsigned = True
             self._warn([read.unsigned])
         self._warn(new_edits(self._publication, before, self._articles))
-        self.say(self.result)
 
     def _advance(self) -> None:
         with self._timed("advance"):
@@ -292,10 +290,6 @@ class LogReader:
 
 def _say_nothing(_: str) -> None:
     pass
-
-
-def _say_registered(so_far: JobResult) -> None:
-    log.info("registered %d commands of %d transactions", so_far.commands, so_far.transactions)
 
 
 def _never() -> bool:

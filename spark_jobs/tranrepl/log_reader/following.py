@@ -1,28 +1,25 @@
 """The log followed as it is written: small batches, each stored, registered and then confirmed.
 
 Whatever is out of the ordinary (a schema change, a script, a refusal, a large transaction) ends it at what is
-registered, with nothing of it stored: the log reader goes on from there, as it does without this.
+registered, with nothing of it stored: the log reader drains the log from there.
 """
 
 from __future__ import annotations
 
-import select
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
+from tranrepl.agent_loop import AGAIN_SECONDS, RECORD_SECONDS
 from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import mounted_path, publish, write_few_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, RunRow, StoredToken
-from tranrepl.distributor.notifications import Event, Listener
+from tranrepl.distributor.notifications import YIELD, Listener
 from tranrepl.distributor.store import folder_path, new_folder
-from tranrepl.errors import ErrorReport, FencedError, InternalError, ReplicationError
+from tranrepl.errors import FencedError, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
@@ -34,6 +31,7 @@ from tranrepl.model.position import Position
 from tranrepl.publisher.log_range import LogPart
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.log_stream import LogStream, OpenLogStream, StreamEndedError
+from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, Why
 
 _GATHERED_SECONDS = 0.02
 """How long transactions are gathered for a batch."""
@@ -41,44 +39,13 @@ _LOOK_SECONDS = 0.005
 _FULL_BYTES = 2 * 1024 * 1024
 """From then on, a batch waits for no more."""
 _MOST_BYTES = 8 * 1024 * 1024
-"""A transaction of more is read as it always was."""
+"""A transaction of more is read as in any other run."""
 _MOST_FULL_BATCHES = 8
 """After so many, one after the other, so is the log: that way takes longer to begin, and less for each change."""
-_IDLE_SECONDS = 1.0
-_PROGRESS_SECONDS = 5.0
-_ALIVE_SECONDS = 60.0
-"""After what time the history is told on, though there is nothing to tell."""
-
-
-class Ending(StrEnum):
-    """Why the log is followed no further."""
-
-    STOPPED = "stopped"
-    YIELDED = "yielded"
-    """Another job asked for the log."""
-    OUT_OF_THE_ORDINARY = "out of the ordinary"
-    OVERTAKEN = "overtaken"
-    """Another log reader was faster, or articles were changed."""
-    LOST = "lost"
-    """The server has ended the session."""
-    REFUSED = "refused"
-    """The server does not let the log be followed."""
-    FAILED = "failed"
-
-
-class Followed(BaseModel):
-    """How far the log was followed, and why no further."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    ending: Ending
-    why: str = ""
-    error: ErrorReport | None = None
-    result: JobResult = JobResult()
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class LogFollowing(LastingTask):
     """What is needed to follow the log, on whatever machine."""
 
     stream: LogStream
@@ -86,27 +53,20 @@ class Following:
     distributor: Connection
     record: PublicationRecord
     """As it is registered where the stream begins."""
-    run: RunRow
+    row: RunRow
     so_far: JobResult
-    """What the run has done before."""
     clock: ClockDifference
-    agent: str
-    """Who is asked to stop."""
-    seconds: float
-    """How long to follow, at most."""
     polling_interval: float
-    warned_of_unsigned: bool = False
+    warned_of_unsigned: bool
     """The agent has warned of messages that only look like ours: they are ordinary then."""
 
-    def follow(self) -> Followed:
+    def work(self, driver: DriverConnection) -> Ending:
         """Follow the log until there is a reason to end."""
         with (
             DistributionDatabase(self.distributor) as database,
             Listener(self.distributor, self.record.publication_id) as listener,
         ):
-            follower = _Follower(self, database, listener, self.record)
-            ended = follower.follow()
-        return ended.model_copy(update={"result": follower.result})
+            return _Follower(self, driver, database, listener, self.record, self.so_far).follow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,64 +80,61 @@ class _Stored:
 
 @dataclass(slots=True)
 class _Follower:
-    following: Following
+    following: LogFollowing
+    driver: DriverConnection
     database: DistributionDatabase
     listener: Listener
     record: PublicationRecord
-    result: JobResult = field(default_factory=JobResult)
+    total: JobResult
     _began_at: float = field(default_factory=time.monotonic)
     _passed_over_at: float = field(default_factory=time.monotonic)
-    _listened_at: float = 0.0
-    _progress_at: float = field(default_factory=time.monotonic)
+    _recorded_at: float = field(default_factory=time.monotonic)
     _recorded: int = 0
     _full: int = 0
 
-    def follow(self) -> Followed:
+    def follow(self) -> Ending:
         try:
             with self.following.stream.open() as stream:
                 return self._follow(stream)
         except ReplicationError as error:
             # Of what is done with a stream that is open, no error comes here.
-            return Followed(ending=Ending.REFUSED, why=error.message, error=error.report)
+            return self._ending(Why.REFUSED, error)
 
-    def _follow(self, stream: OpenLogStream) -> Followed:
+    def _follow(self, stream: OpenLogStream) -> Ending:
         try:
-            while (ending := self._asked() or self._step(stream)) is None:
+            while (why := self._asked() or self._step(stream)) is None:
                 pass
-        except StreamEndedError as error:
-            return Followed(ending=Ending.LOST, why=str(error))
-        except FencedError as error:
-            return Followed(ending=Ending.OVERTAKEN, why=error.message)
+        except StreamEndedError:
+            why = Why.LOST
+        except FencedError:
+            why = Why.CHANGED
         except ReplicationError as error:
-            return Followed(ending=Ending.FAILED, why=error.message, error=error.report)
-        return Followed(ending=ending)
+            return self._ending(Why.ERROR, error)
+        return self._ending(why)
 
-    def _asked(self) -> Ending | None:
-        """Return how to end, where somebody asks for it or time is over."""
-        now = time.monotonic()
-        if now - self._began_at >= self.following.seconds:
-            return Ending.STOPPED
-        descriptor = self.listener.fileno()
-        if descriptor is None:
-            # It tries to listen again, not each time.
-            if now - self._listened_at < _IDLE_SECONDS:
-                return None
-        elif not select.select([descriptor], [], [], 0)[0]:
-            return None
-        self._listened_at = now
-        told = self.listener.wait(0.0)
-        if any(it.event is Event.STOP and it.agent == self.following.agent for it in told):
-            return Ending.STOPPED
-        return Ending.YIELDED if any(it.event is Event.YIELD for it in told) else None
+    def _ending(self, why: Why, error: ReplicationError | None = None) -> Ending:
+        return Ending(why=why, result=self._timed().model_copy(update={"error": error.report if error else None}))
 
-    def _step(self, stream: OpenLogStream) -> Ending | None:
+    def _timed(self) -> JobResult:
+        seconds = self.following.so_far.seconds + time.monotonic() - self._began_at
+        return self.total.model_copy(update={"seconds": seconds})
+
+    def _asked(self) -> Why | None:
+        """Return how to end, where somebody asks for it."""
+        if self.driver.is_cut():
+            return Why.ASKED
+        return Why.YIELDED if YIELD in self.listener.told() else None
+
+    def _step(self, stream: OpenLogStream) -> Why | None:
         stream.receive()
         self._record_progress()
         if stream.arrived_at is None:
             if stream.arrived_bytes > _MOST_BYTES:
-                return Ending.OUT_OF_THE_ORDINARY
+                return Why.UNUSUAL
             self._pass_over(stream)
-            self._wait(stream)
+            self.driver.wait(self.following.polling_interval, stream.fileno(), self.listener.fileno())
+            # Of other people's transactions, the server tells one by one how far it is.
+            time.sleep(_LOOK_SECONDS / 5)
             return None
         wait = stream.arrived_at + _GATHERED_SECONDS - time.monotonic()
         full = stream.arrived_bytes >= _FULL_BYTES
@@ -186,18 +143,10 @@ class _Follower:
             return None
         self._full = self._full + 1 if full else 0
         if self._full > _MOST_FULL_BATCHES or stream.arrived_bytes > 2 * _MOST_BYTES:
-            return Ending.OUT_OF_THE_ORDINARY
+            return Why.UNUSUAL
         return self._store(stream)
 
-    def _wait(self, stream: OpenLogStream) -> None:
-        """Wait until something arrives, or is told."""
-        told = self.listener.fileno()
-        arrived, _, _ = select.select([it for it in (stream.fileno(), told) if it is not None], [], [], _IDLE_SECONDS)
-        if stream.fileno() in arrived:
-            # Of other people's transactions, the server tells one by one how far it is.
-            time.sleep(_LOOK_SECONDS / 5)
-
-    def _store(self, stream: OpenLogStream) -> Ending | None:
+    def _store(self, stream: OpenLogStream) -> Why | None:
         """Store and register what has arrived; nothing where something is out of the ordinary."""
         started, folder = time.perf_counter(), new_folder()
         path = mounted_path(folder_path(self.record, folder))
@@ -205,13 +154,13 @@ class _Follower:
         if path is None:
             raise InternalError("a log is followed into a store that is no mounted path")
         if part is None:
-            return Ending.OUT_OF_THE_ORDINARY
+            return Why.UNUSUAL
         with _removed_where_it_fails(path):
             read, file = _written(path, stream, part)
         unsigned = read.unsigned is not None and not self.following.warned_of_unsigned
         if part.end is None or unsigned or not _is_ordinary(read):
             shutil.rmtree(path, ignore_errors=True)
-            return Ending.OUT_OF_THE_ORDINARY
+            return Why.UNUSUAL
         batch = batch_of(folder, read, self.following.clock)
         if batch is None:
             shutil.rmtree(path, ignore_errors=True)
@@ -222,7 +171,7 @@ class _Follower:
         self._register(stream, part.end, _Stored(path, batch, stored_tokens(read, self.following.clock)))
         seconds = {"read_to_store": stored - started, "register": time.perf_counter() - stored}
         done = JobResult() if batch is None else result_of(batch, read, self.following.articles)
-        self.result = self.result.plus(done.model_copy(update={"phases": seconds}))
+        self.total = self.total.plus(done.model_copy(update={"phases": seconds}))
         reach(Failpoint.ADVANCED)
         return None
 
@@ -247,14 +196,12 @@ class _Follower:
         self._register(stream, position)
 
     def _record_progress(self) -> None:
+        """Record what was done; where nothing was, that the log reader runs."""
         now = time.monotonic()
-        news = self._recorded != self.result.transactions
-        if now - self._progress_at < (_PROGRESS_SECONDS if news else _ALIVE_SECONDS):
-            return
-        self._progress_at, self._recorded = now, self.result.transactions
-        so_far = self.following.so_far.plus(self.result)
-        seconds = self.following.so_far.seconds + now - self._began_at
-        self.database.history.record_progress(self.following.run, so_far.model_copy(update={"seconds": seconds}))
+        news = self._recorded != self.total.transactions
+        if now - self._recorded_at >= (RECORD_SECONDS if news else AGAIN_SECONDS):
+            self._recorded_at, self._recorded = now, self.total.transactions
+            self.database.history.record_progress(self.following.row, self._timed())
 
 
 @contextmanager

@@ -19,21 +19,27 @@ from types import TracebackType
 from typing import Self
 
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark.submission import STAYING_LOCAL_MASTER_SETTINGS, STOP, entry_point, private_folder, write_private
+from tranrepl.spark.submission import (
+    CONTINUOUS_LOCAL_MASTER_SETTINGS,
+    SHUTDOWN,
+    entry_point,
+    private_folder,
+    write_private,
+)
 from tranrepl.spark.submit import Request, command, ended_without_result, job_environment, require_spark
 
-_LOOKED_EVERY_SECONDS = {60.0: 1.0, 10.0: 0.25, 0.0: 0.02}
-"""How often a result is looked for, by how long the job has run by then: for one that stays up, looking often were most
-of what it costs. For one that is asked to stop, as often as in the beginning."""
+_SHORTEST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 1.0
+"""How often a result is looked for: more seldom the longer the job has run, as for a continuous one looking often were
+most of what it costs. For one that is asked to shut down, as often as in the beginning."""
 _SIDE_BY_SIDE = {"spark.scheduler.mode": "FAIR"}
-"""A task that stays keeps its core, and what is left of them goes round among the jobs."""
+"""A lasting task keeps its core, and what is left of them goes round among the jobs."""
 
 
 class SparkApplication:
     """Started with its first job; started again where it has ended before a job.
 
-    `side_by_side`: jobs come from several threads and stay up. The processes then are a group of their own, which an
-    interrupt from the terminal does not reach: whoever submits asks the jobs to stop.
+    `side_by_side`: jobs come from several threads and are continuous. The processes then are a group of their own,
+    which an interrupt from the terminal does not reach: who submits asks the jobs to shut down.
     """
 
     def __init__(self, publication: str, master: str, *, side_by_side: bool = False) -> None:
@@ -42,7 +48,7 @@ class SparkApplication:
         self._side_by_side = side_by_side
         self._drivers: list[_Driver] = []
         self._starting = Lock()
-        self._asked_to_stop = False
+        self._asked_to_shut_down = False
 
     def __enter__(self) -> Self:
         return self
@@ -69,21 +75,21 @@ class SparkApplication:
                 require_spark()
                 settings = self._settings()
                 self._drivers.append(_Driver(self._name, self._master, settings, own_group=self._side_by_side))
-                if self._asked_to_stop:
-                    self._drivers[-1].ask_to_stop()
+                if self._asked_to_shut_down:
+                    self._drivers[-1].ask_to_shut_down()
             return self._drivers[-1]
 
     def _settings(self) -> Mapping[str, str]:
         if not self._side_by_side:
             return {}
-        return {**(STAYING_LOCAL_MASTER_SETTINGS if self._master.startswith("local") else {}), **_SIDE_BY_SIDE}
+        return {**(CONTINUOUS_LOCAL_MASTER_SETTINGS if self._master.startswith("local") else {}), **_SIDE_BY_SIDE}
 
-    def ask_to_stop(self) -> None:
-        """Ask the jobs that run, and those that come, to end after what is at hand."""
+    def ask_to_shut_down(self) -> None:
+        """Ask the jobs that run, and those that come, to shut down after what is at hand."""
         with self._starting:
-            self._asked_to_stop = True
+            self._asked_to_shut_down = True
             for driver in self._drivers[-1:]:
-                driver.ask_to_stop()
+                driver.ask_to_shut_down()
 
     def kill(self) -> None:
         """Kill the processes."""
@@ -114,7 +120,7 @@ class _Driver:
                 )
             self._opened = opened.pop_all()
         self._numbers = itertools.count(1)
-        self._asked_to_stop = Event()
+        self._asked_to_shut_down = Event()
 
     @property
     def _output(self) -> Path:
@@ -123,9 +129,9 @@ class _Driver:
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def ask_to_stop(self) -> None:
-        self._tell(STOP)
-        self._asked_to_stop.set()
+    def ask_to_shut_down(self) -> None:
+        self._tell(SHUTDOWN)
+        self._asked_to_shut_down.set()
 
     def _tell(self, line: str) -> None:
         os.write(self._jobs, f"{line}\n".encode())
@@ -146,10 +152,10 @@ class _Driver:
         return JobResult.model_validate_json(result.read_text(encoding="utf-8"))
 
     def _wait(self, lasted: float) -> None:
-        if self._asked_to_stop.is_set():
-            time.sleep(_LOOKED_EVERY_SECONDS[0.0])
+        if self._asked_to_shut_down.is_set():
+            time.sleep(_SHORTEST_LOOK_SECONDS)
         else:
-            self._asked_to_stop.wait(next(every for after, every in _LOOKED_EVERY_SECONDS.items() if lasted >= after))
+            self._asked_to_shut_down.wait(min(max(lasted / 50, _SHORTEST_LOOK_SECONDS), _LONGEST_LOOK_SECONDS))
 
     def kill(self) -> None:
         if self._own_group:

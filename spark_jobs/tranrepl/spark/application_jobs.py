@@ -1,7 +1,7 @@
 """The frame of several Spark jobs in one application: each as it is told, in a thread of its own.
 
-Whoever tells them decides whether they run side by side or in turn. All of them are asked to stop by a line, and where
-nobody is left who could tell: jobs that stay up outlive nobody.
+Whoever tells them decides whether they run side by side or in turn. All of them are asked to shut down by a line,
+and where nobody is left who could tell: continuous jobs outlive nobody.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pydantic import Discriminator, TypeAdapter
 from tranrepl.connections import Connection
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.staying import heeding_stops
+from tranrepl.jobs.shutdown import heeding_shutdown
 from tranrepl.spark.entry_point import Run, log_to_stderr, started, with_its_error
-from tranrepl.spark.submission import STOP, write_private
+from tranrepl.spark.submission import SHUTDOWN, write_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,13 +44,13 @@ def main(jobs: Jobs, arguments: Sequence[str] | None = None) -> int:
     log_to_stderr()
     application = _Application(jobs)
     try:
-        with heeding_stops() as stop_request, ThreadPoolExecutor(_MOST_AT_ONCE, "tranrepl-job") as threads:
+        with heeding_shutdown() as shutdown, ThreadPoolExecutor(_MOST_AT_ONCE, "tranrepl-job") as threads:
             for line in _lines(options.jobs):
-                if line == STOP:
-                    stop_request.stop()
+                if line == SHUTDOWN:
+                    shutdown.ask()
                 else:
                     threads.submit(application.run, Path(line)).add_done_callback(_end_where_it_has_no_result)
-            stop_request.stop()
+            shutdown.ask()
     finally:
         application.stop()
     return 0

@@ -22,7 +22,7 @@ from tranrepl.jobs.requests import (
     ValidationRequest,
 )
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.staying import heeding_stops, stopped_by_signals
+from tranrepl.jobs.shutdown import heeding_shutdown, shut_down_by_signals
 from tranrepl.printable import one_event
 from tranrepl.spark.output import silence_py4j
 from tranrepl.spark.submission import write_private
@@ -108,7 +108,7 @@ def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
     def in_own_session(connections: Mapping[str, Connection]) -> JobResult:
         spark, run = started(f"tranrepl {request.job} {request.publication.publication}", job)
         try:
-            with _stopped_by_signals(request):
+            with _heeding_signals(request):
                 return run(spark, request, connections)
         finally:
             spark.stop()
@@ -117,13 +117,13 @@ def _run(request: Request, job: Callable[[], Run[Request]]) -> JobResult:
 
 
 @contextmanager
-def _stopped_by_signals(request: Request) -> Iterator[None]:
-    """Let a job that stays up end after what is at hand when its process is to end. Not before the session has started,
+def _heeding_signals(request: Request) -> Iterator[None]:
+    """Let a continuous job end after what is at hand when its process is to end. Not before the session has started,
     which sets a handler of its own."""
-    if not isinstance(request, LogReaderRequest | DistributionRequest) or request.stay_until is None:
+    if not isinstance(request, LogReaderRequest | DistributionRequest) or request.continuous_until is None:
         yield
         return
-    with heeding_stops() as stop_request, stopped_by_signals(stop_request):
+    with heeding_shutdown() as asked, shut_down_by_signals(asked):
         yield
 
 

@@ -28,18 +28,18 @@ LOCAL_MASTER_SETTINGS = {
 """What whoever submits a job adds for a `local` master."""
 # A JVM that mostly waits: Java's own begins with a 64th of the machine's memory, and keeps what one backlog has taken;
 # it wakes up twenty times a second to count, for whoever may watch.
-_STAYING_JAVA_OPTIONS = "-XX:-UsePerfData -Xms64m -Xmn24m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
-STAYING_LOCAL_MASTER_SETTINGS = {
+_CONTINUOUS_JAVA_OPTIONS = "-XX:-UsePerfData -Xms64m -Xmn24m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+CONTINUOUS_LOCAL_MASTER_SETTINGS = {
     **LOCAL_MASTER_SETTINGS,
-    "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {_STAYING_JAVA_OPTIONS}",
+    "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {_CONTINUOUS_JAVA_OPTIONS}",
     # The executor is the driver itself, and is taken for lost after two minutes without one.
     "spark.executor.heartbeatInterval": "30s",
 }
-"""The same, of a job that stays up."""
+"""The same, of a continuous job."""
 
 
-STOP = "stop"
-"""The line that asks the jobs of an application to stop."""
+SHUTDOWN = "shutdown"
+"""The line that asks the jobs of an application to shut down."""
 
 _LOST_WORKER = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect back|Python daemon failed to launch worker|"

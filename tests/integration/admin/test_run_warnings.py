@@ -86,7 +86,7 @@ def test_an_agent_that_begins_and_says_nothing_is_suspect(site: Site) -> None:
     assert "has not logged a progress message in 30 minutes" in told.text
 
 
-def test_an_agent_that_should_stay_up_and_is_not_is_told(site: Site) -> None:
+def test_an_agent_that_should_deliver_continuously_and_is_not_is_told(site: Site) -> None:
     site.publication = site.publication.model_copy(update={"schedule": "continuous", "run_for": 3600})
     site.run()
     _last_ran(site, 9)

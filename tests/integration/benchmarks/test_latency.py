@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.continuous_site import BUILT_IN, Way
 from benchmarks.latency import add_rows, measured
-from benchmarks.resident_site import BUILT_IN, Way
 
 pytestmark = [pytest.mark.slow, pytest.mark.submit]
 

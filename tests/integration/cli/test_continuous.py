@@ -47,7 +47,7 @@ def _arrives(site: Site, number: int, process: subprocess.Popen[bytes], note: st
 
 
 @pytest.mark.slow
-def test_agents_stay_up_through_a_failed_batch_and_a_changed_file_until_they_are_asked_to_end(
+def test_agents_deliver_continuously_through_a_failed_batch_and_a_changed_file_until_they_are_asked_to_end(
     site: Site, tmp_path: Path
 ) -> None:
     site.at_subscriber(FAIL_TWICE)

@@ -74,7 +74,9 @@ def ends(server_folder: Path) -> Iterator[_Ends]:
 @pytest.mark.submit
 @pytest.mark.new_sessions
 @pytest.mark.timeout(SECONDS + 900)
-def test_agents_that_stay_up_make_every_change_once_whatever_is_killed(ends: _Ends, tmp_path: Path) -> None:
+def test_agents_that_deliver_continuously_make_every_change_once_whatever_is_killed(
+    ends: _Ends, tmp_path: Path
+) -> None:
     print(f"TRANREPL_CHAOS_SEED={SEED}")
     site = _audited(ends, tmp_path)
     with _Agents.running(site, tmp_path) as agents:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_reader import continuous_reader
 from support.databases import Databases
 from support.failing_jobs import error_of
 from support.in_process import deliver_stored, read_log_into_store
@@ -25,7 +26,6 @@ from support.observed import (
     make_transactions,
     watermark,
 )
-from support.resident_reader import resident_reader
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.distributor.command_file import count_commands
@@ -56,7 +56,7 @@ def test_a_store_that_is_full_stops_the_log_reader_and_loses_nothing(site: Site,
 def test_a_store_that_fills_up_ends_a_log_reader_that_stays_up(databases: DatabasesFactory, tmp_path: Path) -> None:
     site = audited_site(databases(), tmp_path / "store", SparkHere(), step=None)
     with _small(tmp_path / "store"):
-        with resident_reader(site) as reader:
+        with continuous_reader(site) as reader:
             for n in range(1, 200):
                 site.at_publisher(
                     f"INSERT INTO item SELECT {n}, {n}, string_agg(md5(n::text), '') FROM generate_series(1, 200) n"
@@ -70,7 +70,7 @@ def test_a_store_that_fills_up_ends_a_log_reader_that_stays_up(databases: Databa
         assert {path.name for path in (tmp_path / "store").glob("[!_]*")} == registered != set()
         kept = shutil.copytree(tmp_path / "store", tmp_path / "kept")
     shutil.copytree(kept, tmp_path / "store", dirs_exist_ok=True)
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         reader.stop().raise_error()
     assert_each_change_is_stored_once(site)
     deliver_stored(site).raise_error()

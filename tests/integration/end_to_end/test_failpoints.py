@@ -14,6 +14,7 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.child_job import CLEANUP, DISTRIBUTION, LOG_READER, LOG_READER_OF_TWO_RANGES, ChildJob, Job
+from support.continuous_delivery import deliver_continuously
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, ServerSettings
 from support.observed import (
@@ -26,7 +27,6 @@ from support.observed import (
     make_transactions,
     wait_until,
 )
-from support.resident_delivery import stay_up
 from support.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
@@ -122,7 +122,7 @@ def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(failp
 )
 def test_a_delivery_killed_anywhere_while_it_stays_up_makes_every_change_once(failpoint: Failpoint, site: Site) -> None:
     for nth in (1, 3):
-        with ChildJob(stay_up, site, f"{failpoint}:{nth}") as job:
+        with ChildJob(deliver_continuously, site, f"{failpoint}:{nth}") as job:
             # Nothing is stored yet: it is its lasting task that is killed.
             wait_until(lambda: _listens(site), job.runs)
             if nth == 1:

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.child_job import DISTRIBUTION, ChildJob
+from support.continuous_delivery import delivering
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, ServerSettings
 from support.failing_jobs import Job, error_of, locked
@@ -30,7 +31,6 @@ from support.observed import (
 )
 from support.process_table import command_of, descendants, kill, parent_of, process_ids
 from support.proxy import Cut, Proxy, When
-from support.resident_delivery import delivering
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.cleanup import clean_up
@@ -161,7 +161,7 @@ def test_clean_up_leaves_what_a_subscriber_needs_that_crashes_right_after_it(
             assert clean_up(site.topology).batches > 0
             server.kill()
             server.start()
-            delivery.stop_request.stop()
+            delivery.asked.ask()
         site.deliver().raise_error()
         assert_each_change_was_made_once(site)
 

@@ -13,9 +13,9 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 
 from conftest import DatabasesFactory
+from support.continuous_reader import continuous_reader, wait_for
 from support.least_rights import documented_rights, with_login
 from support.observed import ITEM
-from support.resident_reader import resident_reader, wait_for
 from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.admin.check import check
@@ -250,7 +250,7 @@ def test_a_continuous_log_reader_goes_on_over_them_and_knows_a_new_secret(
     def commands() -> int:
         return int(execute(site.databases.distribution, stored)[0][0])
 
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         for n in range(1, 6):
             site.at_publisher(_emit("schema", "'x'"), f"INSERT INTO item VALUES ({n}, {n}, 'item')")
             wait_for(lambda n=n: commands() >= n, 20.0)  # type: ignore[misc]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_reader import continuous_reader, registered_commands, wait_for
 from support.embedded_postgres import PostgresServer
 from support.in_process import read_log_into_store
 from support.item_site import DATABASE, assert_goes_on, command, insert, item_site, run
-from support.resident_reader import registered_commands, resident_reader, wait_for
 from support.server_copies import STANDBY_SLOT, catch_up, standby_of
 from support.site import Site
 from tranrepl.errors import TransientError
@@ -81,7 +81,7 @@ def test_a_log_that_is_followed_waits_for_the_standby_and_answers_the_server(
 ) -> None:
     stream = "SELECT pid FROM pg_stat_replication WHERE application_name = 'tranrepl log reader'"
     site.at_publisher("ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         insert(site, 4, 5, "with the standby")
         wait_for(lambda: registered_commands(site) == 5, 10.0)
         pid = site.at_publisher(stream)

@@ -13,7 +13,7 @@ from tranrepl.errors import CLASS_OF_KIND, ErrorKind, ErrorReport
 from tranrepl.jobs import retry
 from tranrepl.jobs.requests import ApplyMode
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.staying import Stay, StopRequest
+from tranrepl.jobs.shutdown import Shutdown, ShutdownRequest
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +77,8 @@ def test_a_failed_delivery_is_repeated_serially(ends: list[ErrorKind | None], fi
     assert [it.kind for it in failures] == ends[: len(ends) - 1]
 
 
-class _Stay(Stay):
-    """One that only notes how long it is to wait."""
+class _Shutdown(Shutdown):
+    """One that only notes how long is waited."""
 
     waits: ClassVar[list[float]] = []
 
@@ -88,12 +88,12 @@ class _Stay(Stay):
 
 
 @pytest.fixture
-def stay() -> _Stay:
-    _Stay.waits = []
-    return _Stay(datetime.now(UTC) + timedelta(hours=1), StopRequest())
+def shutdown() -> _Shutdown:
+    _Shutdown.waits = []
+    return _Shutdown(datetime.now(UTC) + timedelta(hours=1), ShutdownRequest())
 
 
-def _staying(ends: Iterable[ErrorKind | None], stay: Stay) -> Callable[[], JobResult]:
+def _continuous(ends: Iterable[ErrorKind | None], shutdown: Shutdown) -> Callable[[], JobResult]:
     """Return a job whose tries end with these errors in turn; with the last one, its time is over."""
     some = list(ends)
     job = _ending(list(some))
@@ -101,7 +101,7 @@ def _staying(ends: Iterable[ErrorKind | None], stay: Stay) -> Callable[[], JobRe
     def last() -> JobResult:
         some.pop(0)
         if not some:
-            stay.stop_request.stop()
+            shutdown.request.ask()
         return job()
 
     return last
@@ -116,18 +116,18 @@ def _staying(ends: Iterable[ErrorKind | None], stay: Stay) -> Callable[[], JobRe
         ([ErrorKind.CONFIGURATION, None], False, None, [60.0]),
     ],
 )
-def test_a_log_reader_that_stays_waits_for_what_passes_or_is_mended(
+def test_a_continuous_log_reader_waits_for_what_passes_or_is_mended(
     ends: list[ErrorKind | None],
     gives_up: bool,
     final: ErrorKind | None,
     waits: list[float],
-    stay: _Stay,
+    shutdown: _Shutdown,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retry, "PAUSES_SECONDS", (1.0, 4.0))
     told: list[ErrorReport] = []
-    result = retry.read_while_staying(_staying(ends, stay), stay, told.append, gives_up=gives_up)
-    assert (result.error and result.error.kind, stay.waits) == (final, waits)
+    result = retry.keep_running(_continuous(ends, shutdown), shutdown, told.append, gives_up=gives_up)
+    assert (result.error and result.error.kind, shutdown.waits) == (final, waits)
     assert len(told) == len(waits)
     assert result.transactions == ends.count(None) - (final is not None)
 
@@ -158,38 +158,59 @@ def test_a_log_reader_that_stays_waits_for_what_passes_or_is_mended(
         ([ErrorKind.DATA], True, None, ["streams", "single_connection"], []),
     ],
 )
-def test_a_delivery_that_stays_goes_on_after_a_single_connection(
+def test_a_continuous_delivery_goes_on_after_a_single_connection(
     ends: list[ErrorKind | None],
     gives_up: bool,
     final: ErrorKind | None,
     how: list[str],
     waits: list[float],
-    stay: _Stay,
+    shutdown: _Shutdown,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retry, "PAUSES_SECONDS", (1.0, 4.0))
-    job, after, modes = _staying(ends, stay), _ending([None]), []
+    job, after, modes = _continuous(ends, shutdown), _ending([None]), list[ApplyMode]()
 
-    def deliver(mode: ApplyMode, stays: bool) -> JobResult:
-        assert stays == (mode is ApplyMode.STREAMS)
+    def deliver(mode: ApplyMode) -> JobResult:
         modes.append(mode)
         return job() if len(modes) <= len(ends) else after()
 
-    result = retry.deliver_while_staying(deliver, stay, lambda _: None, gives_up=gives_up)
-    assert (result.error and result.error.kind, modes, stay.waits) == (final, how, waits)
+    result = retry.keep_running(
+        lambda: deliver(ApplyMode.STREAMS),
+        shutdown,
+        lambda _: None,
+        serially=lambda: deliver(ApplyMode.SINGLE_CONNECTION),
+        gives_up=gives_up,
+    )
+    assert (result.error and result.error.kind, modes, shutdown.waits) == (final, how, waits)
 
 
-def test_an_agent_that_failed_after_it_had_stayed_up_for_long_is_tried_again_soon(
-    stay: _Stay, monkeypatch: pytest.MonkeyPatch
+def test_a_delivery_that_begins_over_a_single_connection_goes_on_over_the_streams(shutdown: _Shutdown) -> None:
+    modes: list[str] = []
+
+    def streams() -> JobResult:
+        modes.append("streams")
+        shutdown.request.ask()
+        return JobResult()
+
+    def serially() -> JobResult:
+        modes.append("serially")
+        return JobResult()
+
+    retry.keep_running(streams, shutdown, lambda _: None, serially=serially, begins_serially=True, gives_up=True)
+    assert modes == ["serially", "streams"]
+
+
+def test_an_agent_that_failed_after_it_had_run_for_long_is_tried_again_soon(
+    shutdown: _Shutdown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "PAUSES_SECONDS", (1.0, 4.0))
     clock = [0.0]
     monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    job = _staying([ErrorKind.TRANSIENT] * 4 + [None], stay)
+    job = _continuous([ErrorKind.TRANSIENT] * 4 + [None], shutdown)
 
     def read() -> JobResult:
-        clock[0] += 3600.0 if len(stay.waits) == 2 else 1.0
+        clock[0] += 3600.0 if len(shutdown.waits) == 2 else 1.0
         return job()
 
-    assert retry.read_while_staying(read, stay, lambda _: None, gives_up=True).error is None
-    assert stay.waits == [1.0, 2.0, 1.0, 2.0]
+    assert retry.keep_running(read, shutdown, lambda _: None, gives_up=True).error is None
+    assert shutdown.waits == [1.0, 2.0, 1.0, 2.0]

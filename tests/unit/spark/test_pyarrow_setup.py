@@ -16,7 +16,7 @@ from tranrepl.log_reader import storing
 _MAKES_ARRAYS = """
 import sys
 # What a worker loads before it comes to its task.
-import tranrepl.distribution.resident_task, tranrepl.distribution.streams, tranrepl.log_reader.lasting_task
+import tranrepl.distribution.following, tranrepl.distribution.streams, tranrepl.log_reader.following
 import tranrepl.log_reader.storing, tranrepl.publisher.postgres.log_stream, tranrepl.snapshot.job
 assert "pandas" not in sys.modules
 from tranrepl.spark.without_pandas import leave_pandas_out

@@ -143,16 +143,16 @@ class History:
         return dict(row._mapping) if row else None
 
     def counted(self, row: RunRow) -> JobResult:
-        """Return what a distribution's run has recorded of itself, as far as its row tells it."""
-        history = msdistribution_history.c
+        """Return what a run has recorded of itself, as far as its row tells it."""
+        table = mslogreader_history if row.subscription is None else msdistribution_history
         with self._database.transaction() as connection:
-            found = connection.execute(sa.select(msdistribution_history).where(history.id == row.id)).one()
+            found = connection.execute(sa.select(table).where(table.c.id == row.id)).one()
+        own = {} if row.subscription is None else {"in_bulk": found.bulk_commands, "fallbacks": found.fallbacks or {}}
         return JobResult(
+            **own,
             transactions=found.delivered_transactions,
             commands=found.delivered_commands,
-            in_bulk=found.bulk_commands,
             commands_by_article=found.commands_by_article,
-            fallbacks=found.fallbacks or {},
             latency_ms=found.delivery_latency,
             last_xact_seqno=None if found.xact_seqno is None else bytes(found.xact_seqno).hex(),
         )

@@ -1,4 +1,4 @@
-"""A delivery that stays up, in a thread of the test's process, or in a child process that can be killed."""
+"""A continuous delivery, in a thread of the test's process, or in a child process that can be killed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from support.spark_here import SparkHere
 from tranrepl.distribution import job as distribution_job
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.staying import StopRequest, heeding_stops
+from tranrepl.jobs.shutdown import ShutdownRequest, heeding_shutdown
 
 _LONG = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class StayingDelivery:
+class ContinuousDelivery:
     site: Site
-    stop_request: StopRequest
+    asked: ShutdownRequest
     job: Future[JobResult]
     subscription: str
 
@@ -33,7 +33,7 @@ class StayingDelivery:
 
     def result(self) -> JobResult:
         """Ask it to stop, and return its result with its error."""
-        self.stop_request.stop()
+        self.asked.ask()
         return self.job.result(60)
 
 
@@ -44,19 +44,19 @@ def is_delivered(site: Site, subscription: str = "reporting") -> bool:
 
 @contextmanager
 def delivering(
-    site: Site, subscription: str = "reporting", stay: timedelta = _LONG, spark: Any = None, **asked: Any
-) -> Iterator[StayingDelivery]:
-    """Let a delivery stay up beside what the test does."""
-    request, session = _request(site, subscription, stay, **asked), spark or _spark_here()
-    with heeding_stops() as stop_request, ThreadPoolExecutor(1) as executor:
+    site: Site, subscription: str = "reporting", lasts: timedelta = _LONG, spark: Any = None, **settings: Any
+) -> Iterator[ContinuousDelivery]:
+    """Run a continuous delivery beside what the test does."""
+    request, session = _request(site, subscription, lasts, **settings), spark or _spark_here()
+    with heeding_shutdown() as asked, ThreadPoolExecutor(1) as executor:
         job = executor.submit(distribution_job.run, session, request, site.connections)
         try:
-            yield StayingDelivery(site, stop_request, job, subscription)
+            yield ContinuousDelivery(site, asked, job, subscription)
         finally:
-            stop_request.stop()
+            asked.ask()
 
 
-def stay_up(site: Site) -> JobResult:
+def deliver_continuously(site: Site) -> JobResult:
     """Deliver for a long time: a job for `ChildJob`, which is killed."""
     return distribution_job.run(_spark_here(), _request(site, "reporting", _LONG), site.connections)
 
@@ -65,6 +65,7 @@ def _spark_here() -> Any:
     return SparkHere()
 
 
-def _request(site: Site, subscription: str, stay: timedelta, **asked: Any) -> DistributionRequest:
-    until = datetime.now(UTC) + stay
-    return DistributionRequest(publication=site.publication, subscription=subscription, stay_until=until, **asked)
+def _request(site: Site, subscription: str, lasts: timedelta, **settings: Any) -> DistributionRequest:
+    until = datetime.now(UTC) + lasts
+    named: dict[str, Any] = {"publication": site.publication, "subscription": subscription}
+    return DistributionRequest(**named, continuous_until=until, **settings)

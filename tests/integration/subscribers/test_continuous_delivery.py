@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_delivery import delivering
 from support.observed import wait_until
-from support.resident_delivery import delivering
 from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import Site as End
-from tranrepl.distribution import resident_task
+from tranrepl.distribution import following
 from tranrepl.distribution.draining import DistributionJob
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.jobs.results import JobResult
@@ -23,7 +23,7 @@ from tranrepl.jobs.results import JobResult
 def test_changes_of_every_kind_arrive_by_one_applier(
     plain_site: End, databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resident_task, "_CATALOGUE_HOLDS_SECONDS", 60.0)
+    monkeypatch.setattr(following, "_CATALOGUE_HOLDS_SECONDS", 60.0)
     jobs = _counted(monkeypatch)
     ends = replace(databases(), subscriber=replace(plain_site.connection, connection_id="subscriber"))
     article = {"source": "public.t", "destination": f"{plain_site.schema}.t", **plain_site.kind.commands}
@@ -34,7 +34,7 @@ def test_changes_of_every_kind_arrive_by_one_applier(
         for n in range(0, 40, 4):
             if n == 20:
                 # From here on it is read before each of them.
-                monkeypatch.setattr(resident_task, "_CATALOGUE_HOLDS_SECONDS", 0.0)
+                monkeypatch.setattr(following, "_CATALOGUE_HOLDS_SECONDS", 0.0)
             site.at_publisher(
                 f"INSERT INTO t SELECT n, 0, 'note ' || n FROM generate_series({n}, {n + 3}) n",
                 f"UPDATE t SET v = v + 1, note = NULL WHERE id % 3 = {n % 3}",

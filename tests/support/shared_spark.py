@@ -36,7 +36,7 @@ sys.exit(int(stream.readline() or 1))
 
 
 @contextmanager
-def resident_spark(spark: Any, folder: Path) -> Iterator[str]:
+def shared_spark(spark: Any, folder: Path) -> Iterator[str]:
     """Yield a PATH that has the spark-submit first. Jobs that end by themselves run one at a time: they set the
     session's configuration."""
     one_at_a_time = threading.Lock()
@@ -63,7 +63,7 @@ def resident_spark(spark: Any, folder: Path) -> Iterator[str]:
 
 def _stays(argv: list[str]) -> bool:
     request = json.loads(Path(argv[argv.index("--request") + 1]).read_text(encoding="utf-8"))
-    return request.get("stay_until") is not None
+    return request.get("continuous_until") is not None
 
 
 def _run(spark: Any, argv: list[str], environment: Mapping[str, str]) -> int:

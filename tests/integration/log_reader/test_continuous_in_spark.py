@@ -1,4 +1,4 @@
-"""A log reader that stays up in a lasting task of Spark's: told to stop, not hearing it, and killed."""
+"""A continuous log reader in a lasting task of Spark's: asked to shut down, and killed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_reader import continuous_reader, follows, registered_commands, wait_for
 from support.observed import assert_each_change_is_stored_once, audited_site, make_transactions
 from support.process_table import command_of, kill, parent_of, process_ids
-from support.resident_reader import follows, registered_commands, resident_reader, wait_for
 from support.site import Site
-from tranrepl.errors import ErrorKind
-from tranrepl.log_reader import resident
 
 pytestmark = [pytest.mark.spark, pytest.mark.new_sessions]
 
@@ -26,7 +24,7 @@ def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
 
 
 def test_it_reads_what_is_committed_and_stops_when_it_is_told(site: Site) -> None:
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         make_transactions(site, 20)
         wait_for(lambda: registered_commands(site) > 20, 10.0)
         result = reader.stop()
@@ -34,28 +32,16 @@ def test_it_reads_what_is_committed_and_stops_when_it_is_told(site: Site) -> Non
     assert_each_change_is_stored_once(site)
 
 
-@pytest.mark.slow
-def test_a_task_that_does_not_hear_is_cancelled(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "_GIVE_UP_SECONDS", 2.0)
-    monkeypatch.setattr(resident, "notify", lambda *_: None)
-    with resident_reader(site) as reader:
-        make_transactions(site, 20)
-        wait_for(lambda: registered_commands(site) > 20, 10.0)
-        assert reader.stop().error is None
-    assert not follows(site)
-    assert_each_change_is_stored_once(site)
-
-
-def test_a_killed_worker_is_a_transient_error_and_the_next_run_goes_on(site: Site) -> None:
-    with resident_reader(site) as reader:
+def test_what_a_killed_worker_leaves_is_drained_and_the_log_followed_again(site: Site) -> None:
+    with continuous_reader(site) as reader:
         make_transactions(site, 20)
         for pid in _workers():
             kill(pid)
-        error = reader.result().error
-    assert error is not None
-    assert error.kind is ErrorKind.TRANSIENT
-    with resident_reader(site):
-        wait_for(lambda: registered_commands(site) > 20, 10.0)
+        wait_for(lambda: not follows(site), 10.0)
+        make_transactions(site, 20)
+        wait_for(lambda: follows(site), 30.0)
+        wait_for(lambda: registered_commands(site) > 40, 10.0)
+        assert reader.stop().error is None
     assert_each_change_is_stored_once(site)
 
 

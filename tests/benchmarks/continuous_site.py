@@ -64,7 +64,7 @@ class Agents(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ResidentSite:
+class ContinuousSite:
     """Both of them at work."""
 
     ends: BenchmarkSite
@@ -107,7 +107,7 @@ class ResidentSite:
 
 
 @contextmanager
-def resident_site(folder: Path, way: Way, *, asynchronous: bool = False) -> Iterator[ResidentSite]:
+def continuous_site(folder: Path, way: Way, *, asynchronous: bool = False) -> Iterator[ContinuousSite]:
     """Start everything. `arrived` of built-in replication's `pgbench_history` is when a row was inserted there."""
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
@@ -124,7 +124,7 @@ def resident_site(folder: Path, way: Way, *, asynchronous: bool = False) -> Iter
         with step(f"starting the agents, {way}"):
             file, environment = _written(ends.site, folder), connection_environment(ends.site.connections.values())
             agents = stack.enter_context(_agents(way, file, environment, others))
-            site = ResidentSite(ends, agents, store, file, environment)
+            site = ContinuousSite(ends, agents, store, file, environment)
             marker = ends.end_backlog()
             for end in (site.subscriber, site.reference):
                 site.wait(lambda end=end: execute(end, f"SELECT 1 FROM marker WHERE id = {marker}") != [])  # type: ignore[misc]

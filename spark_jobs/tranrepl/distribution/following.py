@@ -1,23 +1,23 @@
-"""The lasting Spark task of a delivery that stays up: it delivers what is registered, as long as nothing is out of the
-ordinary, and ends where something is."""
+"""Registered batches, followed by a delivery: applied in one lasting Spark task, over one connection.
+
+Whatever is out of the ordinary (a schema change, a script, many commands, changed settings, an error) ends it after
+what is committed: the delivery drains what is registered from there.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
-
+from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, RECORD_SECONDS
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import Delivery, deliver_few
-from tranrepl.distribution.driver_connection import DriverAddress, DriverConnection
 from tranrepl.distribution.latency import RegisteredBatches
-from tranrepl.distribution.stored_range import LeftOut, StoredRange, consume
+from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distribution.tracer_arrivals import TracerArrivals, to_be_passed
 from tranrepl.distributor.batch_files import is_small, require_all_commands
 from tranrepl.distributor.database import (
@@ -32,7 +32,7 @@ from tranrepl.distributor.database import (
 from tranrepl.distributor.notifications import TRIED, Listener, notify
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult, latency_ms
-from tranrepl.spark.pyarrow_setup import prepare_lasting_worker
+from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, Why
 from tranrepl.subscriber.applier import Applier
 from tranrepl.subscriber.registry import dialect_of
 
@@ -42,43 +42,13 @@ _MOST_BYTES_TOGETHER = 64 * 1024 * 1024
 _BACKLOG = 100_000
 """So many commands are worth a job of their own: it plans some while others are applied, and has the streams."""
 _MOST_BATCHES = 500
-_REPORTED_EVERY_SECONDS = 5.0
-_LOOKED_EVERY_SECONDS = 5.0
-"""Where notifications come through, nothing is missed but what is told while their session is lost."""
-_STATE_HOLDS_SECONDS = 10.0
-"""While nothing is registered, and nothing told."""
-_STATE_HOLDS_WHEN_TOLD_SECONDS = 0.5
 _CATALOGUE_HOLDS_SECONDS = 2.0
 """For so long, what the Subscriber's catalogue said of its tables and procedures is taken for true."""
-_TRIED_EVERY_SECONDS = 60.0
-"""Where no notification has come through yet."""
-_PAUSE_SECONDS = 0.1
-"""How often a delivery looks whether a pause goes on."""
-
-
-class Why(StrEnum):
-    """Why the task ended."""
-
-    ASKED = "its driver ended it"
-    CHANGED = "settings, articles or the subscription have changed"
-    SCHEMA_CHANGE = "a schema change or a script is to be delivered"
-    BACKLOG = "many commands are to be delivered"
-    ERROR = "an error"
-
-
-class Ending(BaseModel):
-    """What the task answers with."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    why: Why
-    result: JobResult
-    """What the run has done up to then, before the task too; with the error, where one ended it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ResidentDelivery:
-    """What the task begins with. It travels pickled inside the function that Spark runs, password and all."""
+class BatchFollowing(LastingTask):
+    """What the task begins with."""
 
     delivery: Delivery
     distribution: Connection
@@ -88,29 +58,19 @@ class ResidentDelivery:
     state: DeliveryState
     """Read before all else that is here."""
     so_far: JobResult
-    """What the run has done up to here."""
     polling_interval: float
-    driver: DriverAddress
 
-    def __call__(self, one: Iterable[int]) -> Iterator[str]:
-        """Deliver until something ends it, and yield the `Ending`, for `mapPartitions` over any one element."""
-        prepare_lasting_worker()
-        consume(one)
-        yield self._deliver().model_dump_json()
-
-    def _deliver(self) -> Ending:
-        with ExitStack() as opened:
-            try:
-                driver = opened.enter_context(self.driver.join())
-                database = opened.enter_context(DistributionDatabase(self.distribution))
-                listener = opened.enter_context(Listener(self.distribution, self.row.record.publication_id))
-                applier = opened.enter_context(_KeptApplier(self.delivery))
-            except ReplicationError as error:
-                return Ending(why=Why.ERROR, result=self.so_far.model_copy(update={"error": error.report}))
-            return _Task(self, driver, database, listener, applier).run()
+    def work(self, driver: DriverConnection) -> Ending:
+        """Deliver until something ends it."""
+        with (
+            DistributionDatabase(self.distribution) as database,
+            Listener(self.distribution, self.row.record.publication_id) as listener,
+            _CachedApplier(self.delivery) as applier,
+        ):
+            return _Follower(self, driver, database, listener, applier).follow()
 
 
-class _KeptApplier:
+class _CachedApplier:
     """An applier that is opened when there is something to apply, and kept for what comes later."""
 
     def __init__(self, delivery: Delivery) -> None:
@@ -149,30 +109,30 @@ class _KeptApplier:
         self._opened.close()
 
 
-class _Task:
+class _Follower:
     def __init__(
         self,
-        resident: ResidentDelivery,
+        following: BatchFollowing,
         driver: DriverConnection,
         database: DistributionDatabase,
         listener: Listener,
-        applier: _KeptApplier,
+        applier: _CachedApplier,
     ) -> None:
-        self._resident = resident
+        self._following = following
         self._driver = driver
         self._database = database
         self._listener = listener
         self._applier = applier
-        self._record = resident.row.record
-        self._watermark = resident.delivery.watermark
-        self._total = resident.so_far
+        self._record = following.row.record
+        self._watermark = following.delivery.watermark
+        self._total = following.so_far
         self._began = self._reported = self._state_seen = time.monotonic()
         self._unreported = self._told = False
         self._try_at = 0.0
         self._is_told = False
         """Whether notifications come through to the listener's session."""
 
-    def run(self) -> Ending:
+    def follow(self) -> Ending:
         try:
             while (why := self._round()) is None:
                 pass
@@ -196,32 +156,32 @@ class _Task:
         if after is None:
             return Why.CHANGED
         if after.is_paused:
-            self._driver.wait(None, _PAUSE_SECONDS)
+            self._driver.wait(LOOK_SECONDS)
             return None
         if after.changes_schema:
             return Why.SCHEMA_CHANGE
         self._deliver(chosen, after)
-        if time.monotonic() - self._reported > _REPORTED_EVERY_SECONDS:
+        if time.monotonic() - self._reported > RECORD_SECONDS:
             self._report()
         return None
 
     def _rest(self) -> Why | None:
-        now, seconds = time.monotonic(), self._resident.polling_interval
+        now, seconds = time.monotonic(), self._following.polling_interval
         if self._is_told:
-            seconds = max(seconds, _LOOKED_EVERY_SECONDS)
+            seconds = max(seconds, RECORD_SECONDS)
         elif now >= self._try_at and self._listener.fileno() is not None:
             self._try_notifications(now)
         if self._told:
-            seconds = min(seconds, _STATE_HOLDS_WHEN_TOLD_SECONDS)
+            seconds = min(seconds, LOOK_SECONDS)
         if self._unreported:
-            seconds = min(seconds, max(0.0, self._reported + _REPORTED_EVERY_SECONDS - now))
-        if self._driver.wait(self._listener.fileno(), seconds):
+            seconds = min(seconds, max(0.0, self._reported + RECORD_SECONDS - now))
+        if self._driver.wait(seconds, self._listener.fileno()):
             return Why.ASKED
         if self._listener.told():
             self._told = self._is_told = True
         elif self._listener.fileno() is None:
             self._is_told = False
-        if self._unreported and time.monotonic() - self._reported > _REPORTED_EVERY_SECONDS:
+        if self._unreported and time.monotonic() - self._reported > RECORD_SECONDS:
             self._report()
         return None
 
@@ -229,18 +189,18 @@ class _Task:
         """Tell something, to hear it or not: while nothing is registered, nobody else tells anything."""
         with self._database.transaction() as connection:
             notify(connection, self._record.publication_id, TRIED)
-        self._try_at = now + _TRIED_EVERY_SECONDS
+        self._try_at = now + AGAIN_SECONDS
 
     def _is_state_old(self) -> bool:
         """Return whether to look at it again though nothing is registered: an administrator may have told of it."""
-        holds = _STATE_HOLDS_WHEN_TOLD_SECONDS if self._told else _STATE_HOLDS_SECONDS
+        holds = LOOK_SECONDS if self._told else RECORD_SECONDS
         return time.monotonic() - self._state_seen > holds
 
     def _state_after(self) -> StateAfter | None:
         """Return what is registered after the watermark; None where it is not as it was when the task began."""
-        after = self._database.delivery_states.after(self._record, self._resident.subscription, self._watermark)
+        after = self._database.delivery_states.after(self._record, self._following.subscription, self._watermark)
         self._state_seen, self._told = time.monotonic(), False
-        if after is None or after.state != self._resident.state:
+        if after is None or after.state != self._following.state:
             return None
         is_gone = after.removed_xact_seqno is not None and after.removed_xact_seqno > self._watermark
         return None if is_gone else after
@@ -252,14 +212,14 @@ class _Task:
                 require_all_commands(self._record, it)
         tokens: tuple[PendingToken, ...] = ()
         if after.has_tokens:
-            tokens = self._database.tracer_tokens.pending(self._record, self._resident.subscription)
-        last, distribution = batches[-1].last_xact_seqno, self._resident.distribution
-        left_out = tuple(it for it in self._resident.left_out if it.last is None or it.last > self._watermark)
+            tokens = self._database.tracer_tokens.pending(self._record, self._following.subscription)
+        last, distribution = batches[-1].last_xact_seqno, self._following.distribution
+        left_out = tuple(it for it in self._following.left_out if it.last is None or it.last > self._watermark)
         delivery = replace(
-            self._resident.delivery,
+            self._following.delivery,
             watermark=self._watermark,
             registered=RegisteredBatches.of(distribution, batches),
-            tracers=TracerArrivals(distribution, self._resident.subscription.subscription_id, tokens)
+            tracers=TracerArrivals(distribution, self._following.subscription.subscription_id, tokens)
             if tokens
             else None,
         )
@@ -277,24 +237,24 @@ class _Task:
         """Set the watermark where the batches ended in commands that were left out, or in tracer tokens."""
         to = to_be_passed(tokens, self._watermark, last, None, leaves_out=leaves_out)
         if to is not None:
-            it = self._resident.delivery
+            it = self._following.delivery
             with dialect_of(it.connection).subscriber(it.connection, it.key, "tranrepl distribution") as subscriber:
                 subscriber.move_watermark(self._watermark, to)
             self._watermark = to
             self._total = self._total.model_copy(update={"last_xact_seqno": to.hex()})
         if tokens:
-            self._database.tracer_tokens.record_arrivals(self._record, self._resident.subscription, self._watermark)
+            self._database.tracer_tokens.record_arrivals(self._record, self._following.subscription, self._watermark)
 
     def _report(self) -> None:
         """Record what was delivered: it outlives a crash of the Subscriber by then."""
         self._applier.flush()
-        self._database.deliveries.record(self._record, self._resident.subscription, self._total.minutes)
+        self._database.deliveries.record(self._record, self._following.subscription, self._total.minutes)
         self._total = self._total.recorded()
-        self._database.history.record_progress(self._resident.row, self._timed())
+        self._database.history.record_progress(self._following.row, self._timed())
         self._reported, self._unreported = time.monotonic(), False
 
     def _timed(self) -> JobResult:
-        seconds = self._resident.so_far.seconds + time.monotonic() - self._began
+        seconds = self._following.so_far.seconds + time.monotonic() - self._began
         return self._total.model_copy(update={"seconds": seconds})
 
 

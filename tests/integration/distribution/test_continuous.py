@@ -12,6 +12,8 @@ from threading import Event
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_delivery import delivering, is_delivered
+from support.continuous_reader import ContinuousReader
 from support.observed import (
     ITEM,
     assert_each_change_was_made_once,
@@ -21,23 +23,20 @@ from support.observed import (
     make_transactions,
     wait_until,
 )
-from support.resident_delivery import delivering, is_delivered
-from support.resident_reader import ResidentReader
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.skip_and_retry import retry_from_transaction, skip_transaction
 from tranrepl.admin.trace import post_token
-from tranrepl.distribution import resident, resident_task
+from tranrepl.distribution import following, job as distribution_job
 from tranrepl.distribution.draining import DistributionJob
-from tranrepl.distribution.driver_connection import DriverAddress, DriverConnection
-from tranrepl.distribution.resident_task import Why
 from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ErrorKind
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.snapshot import initialization
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
+from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, TaskServer, Why
 
 _CRASH = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tranrepl reporting'"
 
@@ -65,14 +64,14 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 def endings(monkeypatch: pytest.MonkeyPatch) -> list[Why]:
     """Why lasting tasks have ended."""
     seen: list[Why] = []
-    original = resident._Resident._run
+    original = TaskServer.run
 
-    def run(self: resident._Resident, task: resident_task.ResidentDelivery) -> resident_task.Ending:
+    def run(self: TaskServer, task: LastingTask) -> Ending:
         ending = original(self, task)
         seen.append(ending.why)
         return ending
 
-    monkeypatch.setattr(resident._Resident, "_run", run)
+    monkeypatch.setattr(TaskServer, "run", run)
     return seen
 
 
@@ -115,7 +114,7 @@ def test_changes_of_every_kind_under_load_arrive_once_and_in_order(site: Site) -
 def test_it_ends_at_its_time_with_all_that_a_log_reader_beside_it_stores(site: Site) -> None:
     with site.topology.distributor() as database:
         database.history.begin_run(database.publications.get("purchasing"))
-    with delivering(site, stay=timedelta(seconds=1)) as delivery:
+    with delivering(site, lasts=timedelta(seconds=1)) as delivery:
         time.sleep(2)
         assert not delivery.job.done()
         # Its row is the newest one then, and ended.
@@ -156,14 +155,14 @@ def test_a_skipped_transaction_and_one_that_is_delivered_again_are_noticed(site:
 def test_a_stop_before_its_task_has_found_its_driver_is_no_error(
     site: Site, endings: list[Why], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    join, begun = DriverAddress.join, Event()
+    join, begun = DriverConnection.__init__, Event()
 
-    def join_late(address: DriverAddress) -> DriverConnection:
+    def join_late(connection: DriverConnection, host: str, port: int) -> None:
         begun.set()
         time.sleep(1.0)
-        return join(address)
+        join(connection, host, port)
 
-    monkeypatch.setattr(DriverAddress, "join", join_late)
+    monkeypatch.setattr(DriverConnection, "__init__", join_late)
     with delivering(site) as delivery:
         assert begun.wait(60)
         assert delivery.result().error is None
@@ -178,7 +177,8 @@ def test_a_lost_session_at_the_subscriber_is_met_once(site: Site, endings: list[
         _change(site)
         delivery.wait_until_delivered()
         assert delivery.result().error is None
-    assert endings == [Why.ERROR, Why.ASKED]
+    # Drained, what the error kept from being delivered; asked then, perhaps before another task begins.
+    assert endings in ([Why.ERROR], [Why.ERROR, Why.ASKED])
     assert_each_change_was_made_once(site)
 
 
@@ -214,7 +214,7 @@ def test_two_for_one_subscription_apply_each_change_once(site: Site) -> None:
 
 
 def test_a_procedure_that_is_edited_meanwhile_is_called(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_task, "_CATALOGUE_HOLDS_SECONDS", 0.0)
+    monkeypatch.setattr(following, "_CATALOGUE_HOLDS_SECONDS", 0.0)
     with delivering(site) as delivery:
         _change(site)
         delivery.wait_until_delivered()
@@ -232,7 +232,7 @@ def test_a_procedure_that_is_edited_meanwhile_is_called(site: Site, monkeypatch:
 def test_a_validation_beside_both_agents_compares_both_ends_at_one_transaction(site: Site) -> None:
     over = Event()
     with delivering(site) as delivery, ThreadPoolExecutor(1) as writer:
-        log_reader = ResidentReader(site, delivery.stop_request, 600.0)
+        log_reader = ContinuousReader(site, delivery.asked, 600.0)
         log_reader.start()
         log_reader.wait_until_it_follows()
         written = writer.submit(_write, site, over)
@@ -256,7 +256,7 @@ def _write(site: Site, over: Event) -> None:
 def test_many_commands_and_articles_that_wait_are_left_to_other_jobs(
     site: Site, endings: list[Why], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resident_task, "_BACKLOG", 50)
+    monkeypatch.setattr(following, "_BACKLOG", 50)
     with delivering(site) as delivery:
         _change(site, 60)
         delivery.wait_until_delivered()
@@ -321,7 +321,7 @@ def test_a_snapshot_beside_it_is_waited_for(
             assert go_on.wait(60)
 
     monkeypatch.setattr(initialization, "reach", reach)
-    monkeypatch.setattr(resident, "_SNAPSHOT_AWAITED_SECONDS", 1.0)
+    monkeypatch.setattr(distribution_job, "_SNAPSHOT_AWAITED_SECONDS", 1.0)
     with delivering(site) as delivery, ThreadPoolExecutor(1) as other:
         _change(site)
         delivery.wait_until_delivered()
@@ -346,7 +346,7 @@ def test_a_snapshot_beside_it_is_waited_for(
 
 
 def test_a_snapshot_that_nobody_takes_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "_SNAPSHOT_AWAITED_SECONDS", 0.5)
+    monkeypatch.setattr(distribution_job, "_SNAPSHOT_AWAITED_SECONDS", 0.5)
     with delivering(site) as delivery:
         with site.topology.distributor() as database:
             subscription = database.subscriptions.get(database.publications.get("purchasing"), "reporting")

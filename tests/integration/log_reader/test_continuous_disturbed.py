@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_reader import read_continuously
 from support.observed import (
     AUDIT,
     ITEM,
     assert_each_change_is_stored_once,
     assert_each_change_was_made_once_in_any_order,
 )
-from support.resident_reader import stay
 from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.errors import ErrorKind, ReplicationError
@@ -88,7 +88,7 @@ def test_nothing_is_lost_doubled_or_reordered_whatever_disturbs_it(site: Site) -
     def read() -> None:
         while not over.is_set():
             try:
-                error = stay(site, chance.choice([1.0, 3.0])).error
+                error = read_continuously(site, chance.choice([1.0, 3.0])).error
             except ReplicationError as problem:
                 error = problem.report
             if error is not None:

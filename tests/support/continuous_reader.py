@@ -1,4 +1,4 @@
-"""A log reader that stays up, in a thread of the test's process or in a process of its own."""
+"""A continuous log reader, in a thread of the test's process or in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from support.spark_here import SparkHere
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.staying import StopRequest, heeding_stops
+from tranrepl.jobs.shutdown import ShutdownRequest, heeding_shutdown
 from tranrepl.log_reader import job as log_reader_job
 
 _PATIENCE_SECONDS = 60.0
 _STREAMS = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 'tranrepl log reader'"
 
 
-def stay(site: Site, seconds: float) -> JobResult:
-    """Run the log reader's job, which stays up for so long."""
+def read_continuously(site: Site, seconds: float) -> JobResult:
+    """Run the log reader's job for so long."""
     spark: Any = site.spark or SparkHere()
     until = datetime.now(UTC) + timedelta(seconds=seconds)
-    request = LogReaderRequest(publication=site.publication, stay_until=until)
+    request = LogReaderRequest(publication=site.publication, continuous_until=until)
     return log_reader_job.run(spark, request, site.connections)
 
 
 @dataclass(slots=True)
-class ResidentReader:
+class ContinuousReader:
     site: Site
-    stop_request: StopRequest
+    asked: ShutdownRequest
     seconds: float
     _results: list[JobResult] = field(default_factory=list)
     _error: BaseException | None = None
     _thread: Thread | None = None
 
     def start(self) -> None:
-        self._thread = Thread(target=self._stay, daemon=True)
+        self._thread = Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def _stay(self) -> None:
+    def _read(self) -> None:
         try:
-            self._results.append(stay(self.site, self.seconds))
+            self._results.append(read_continuously(self.site, self.seconds))
         except ReplicationError as error:
             self._results.append(JobResult(error=error.report))
         except BaseException as error:
@@ -62,7 +62,7 @@ class ResidentReader:
 
     def stop(self) -> JobResult:
         """Ask it to stop; return its result."""
-        self.stop_request.stop()
+        self.asked.ask()
         return self.result()
 
     def result(self) -> JobResult:
@@ -76,10 +76,10 @@ class ResidentReader:
 
 
 @contextmanager
-def resident_reader(site: Site, seconds: float = 3600.0) -> Iterator[ResidentReader]:
+def continuous_reader(site: Site, seconds: float = 3600.0) -> Iterator[ContinuousReader]:
     """Start one that follows the log, and stop it at the end."""
-    with heeding_stops() as stop_request:
-        reader = ResidentReader(site, stop_request, seconds)
+    with heeding_shutdown() as asked:
+        reader = ContinuousReader(site, asked, seconds)
         reader.start()
         try:
             reader.wait_until_it_follows()

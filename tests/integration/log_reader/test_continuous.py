@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from conftest import DatabasesFactory
-from support.child_job import LOG_READER, ChildJob, stay_for
+from support.child_job import LOG_READER, ChildJob, read_for
+from support.continuous_reader import ContinuousReader, continuous_reader, follows, registered_commands, wait_for
 from support.observed import (
     AUDIT,
     ITEM,
@@ -21,7 +22,6 @@ from support.observed import (
     make_transactions,
 )
 from support.remedies import reinitialize_all
-from support.resident_reader import ResidentReader, follows, registered_commands, resident_reader, wait_for
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.exec_script import exec_script
@@ -29,9 +29,9 @@ from tranrepl.admin.reinitialization import Rows
 from tranrepl.errors import FencedError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import LogReaderRequest
-from tranrepl.jobs.staying import heeding_stops
-from tranrepl.log_reader import resident
+from tranrepl.jobs.shutdown import heeding_shutdown
 from tranrepl.log_reader.draining import LogReader
+from tranrepl.log_reader.job import LogReaderRun
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.session import connect
@@ -87,7 +87,7 @@ def _assert_delivered(site: Site) -> None:
 
 def test_what_is_committed_meanwhile_is_stored_at_once_and_in_order(site: Site) -> None:
     make_transactions(site, 70)
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         for n in range(100, 110):
             _write_and_wait(site, n)
         result = reader.stop()
@@ -100,11 +100,11 @@ def test_what_is_committed_meanwhile_is_stored_at_once_and_in_order(site: Site) 
 
 
 def test_what_is_committed_before_its_end_is_stored_by_then(site: Site) -> None:
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         _write(site, *range(1, 20))
         reader.stop().raise_error()
     assert _all_are_registered(site)
-    with resident_reader(site, seconds=1.5) as reader:
+    with continuous_reader(site, seconds=1.5) as reader:
         begun, n = time.monotonic(), 20
         while reader.runs():
             _write(site, n := n + 1)
@@ -117,12 +117,12 @@ def test_what_is_committed_before_its_end_is_stored_by_then(site: Site) -> None:
 def test_a_stop_in_a_long_log_ends_it_after_the_batch_at_hand(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resident, "_STOP_SECONDS", 0.0)
+    monkeypatch.setattr(LogReaderRun, "drained_after_request", 0.0)
     site = audited_site(databases(), tmp_path / "store", SparkHere(), step=5)
     make_transactions(site, 50)
-    with heeding_stops() as stop_request:
-        stop_request.stop()
-        reader = ResidentReader(site, stop_request, 3600.0)
+    with heeding_shutdown() as asked:
+        asked.ask()
+        reader = ContinuousReader(site, asked, 3600.0)
         reader.start()
         result = reader.result()
     assert result.error is None
@@ -159,7 +159,7 @@ def test_a_stop_ends_it_in_the_log_that_announces_how_a_table_is_altered(
     ],
 )
 def test_what_is_out_of_the_ordinary_is_read_as_it_always_was(site: Site, statement: str) -> None:
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         _write_and_wait(site, 1, 2)
         site.at_publisher(statement)
         _write(site, 3, 4, 5)
@@ -178,7 +178,7 @@ def _stored_items(site: Site) -> list[tuple[int]]:
 def test_a_tracer_token_and_a_script_pass_at_their_places(site: Site, tmp_path: Path) -> None:
     script = tmp_path / "change.sql"
     script.write_text("UPDATE item SET note = note || '!'")
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         _write(site, 1)
         with site.topology.publisher("test") as publisher:
             publisher.post_token(TracerToken.new(publisher.name))
@@ -193,7 +193,7 @@ def test_a_tracer_token_and_a_script_pass_at_their_places(site: Site, tmp_path: 
 
 def test_log_without_changes_of_ours_is_let_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_stream, "_WORTH_CONFIRMING", 10_000)
-    with resident_reader(site):
+    with continuous_reader(site):
         site.at_publisher("CREATE TABLE other (filler text)")
         ((before,),) = site.at_publisher("SELECT pg_current_wal_lsn()::text")
         for _ in range(20):
@@ -203,7 +203,7 @@ def test_log_without_changes_of_ours_is_let_go(site: Site, monkeypatch: pytest.M
 
 
 def test_other_jobs_read_the_log_beside_it(site: Site) -> None:
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         for n in range(1, 4):
             _write(site, n)
             site.read_log().raise_error()
@@ -218,7 +218,7 @@ def test_other_jobs_read_the_log_beside_it(site: Site) -> None:
 
 @pytest.mark.slow
 def test_a_publication_is_reinitialized_beside_it(site: Site) -> None:
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         _write_and_wait(site, 1)
         site.deliver().raise_error()
         reinitialize_all(site, Rows.KEPT)
@@ -232,7 +232,7 @@ def test_a_publication_is_reinitialized_beside_it(site: Site) -> None:
 
 
 def test_a_transaction_that_stays_open_ends_no_stream(site: Site) -> None:
-    with resident_reader(site) as reader, connect(site.databases.publisher, "open") as open_:
+    with continuous_reader(site) as reader, connect(site.databases.publisher, "open") as open_:
         open_.execute("SET search_path = public; INSERT INTO item VALUES (0, 0, 'open')")
         streams = site.at_publisher(f"SELECT pid {_WALSENDERS}")
         for n in range(1, 10):
@@ -258,7 +258,7 @@ def test_a_partition_that_nobody_announced_is_found(databases: DatabasesFactory,
         "CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (100)",
     )
     site.set_up()
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         site.at_publisher("INSERT INTO part VALUES (1, 'a')")
         wait_for(lambda: registered_commands(site) == 1, 10.0)
         site.at_publisher(
@@ -273,8 +273,8 @@ def test_a_partition_that_nobody_announced_is_found(databases: DatabasesFactory,
 
 def test_where_the_log_cannot_be_followed_it_is_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PostgresPublisher, "log_stream", lambda *_: None)
-    with heeding_stops() as stop_request:
-        reader = ResidentReader(site, stop_request, 3600.0)
+    with heeding_shutdown() as asked:
+        reader = ContinuousReader(site, asked, 3600.0)
         reader.start()
         for n in range(1, 4):
             _write_and_wait(site, n)
@@ -295,7 +295,7 @@ def test_an_article_that_setup_adds_is_read_from_its_beginning(site: Site) -> No
         polling_interval=0.2,
         replicate_ddl=True,
     )
-    with resident_reader(site) as reader:
+    with continuous_reader(site) as reader:
         _write_and_wait(site, 1)
         larger.set_up()
         site.at_publisher("INSERT INTO added VALUES (1)", "INSERT INTO added VALUES (2)")
@@ -308,9 +308,9 @@ def test_an_article_that_setup_adds_is_read_from_its_beginning(site: Site) -> No
     assert larger.differences() == []
 
 
-def test_two_that_stay_up_store_all_once(site: Site) -> None:
-    with resident_reader(site) as first:
-        second = ResidentReader(site, first.stop_request, 3600.0)
+def test_two_that_deliver_continuously_store_all_once(site: Site) -> None:
+    with continuous_reader(site) as first:
+        second = ContinuousReader(site, first.asked, 3600.0)
         second.start()
         for n in range(1, 15):
             _write(site, n)
@@ -344,7 +344,7 @@ def test_one_that_is_killed_anywhere_stores_all_once_when_run_again(site: Site, 
     site.spark = None
     numbers = iter(range(1, 1000))
     for nth in (4, 5):
-        with ChildJob(stay_for(60), site, f"{failpoint}:{nth}") as job:
+        with ChildJob(read_for(60), site, f"{failpoint}:{nth}") as job:
             wait_for(lambda: follows(site), 20.0)
             while job.runs():
                 _write(site, next(numbers))

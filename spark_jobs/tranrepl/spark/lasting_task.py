@@ -1,0 +1,165 @@
+"""The lasting Spark task of a continuous agent, and the connection that binds it to its driver: the driver cuts it to
+end the task, and it is cut where the driver has died."""
+
+from __future__ import annotations
+
+import select
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from py4j.protocol import Py4JError
+from pydantic import BaseModel, ConfigDict
+from pyspark.errors import PySparkException
+
+from tranrepl.errors import InternalError, ReplicationError, TransientError
+from tranrepl.jobs.results import JobResult
+from tranrepl.spark.pyarrow_setup import prepare_lasting_worker
+from tranrepl.spark.submission import is_lost_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Why(StrEnum):
+    """Why a lasting task ended. What comes next is the same after most of them: the agent drains."""
+
+    ASKED = "its driver ended it"
+    CHANGED = "settings, articles or the subscription have changed, or another job was faster"
+    UNUSUAL = "something is in the log that is read as in any other run"
+    SCHEMA_CHANGE = "a schema change or a script is to be delivered"
+    BACKLOG = "many commands are to be delivered"
+    YIELDED = "another job asked for the log"
+    LOST = "the Publisher has ended the session"
+    REFUSED = "the Publisher does not let its log be followed"
+    ERROR = "an error"
+
+
+class Ending(BaseModel):
+    """What the task answers with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    why: Why
+    result: JobResult
+    """What the run has done up to then, before the task too; with the error, where one ended it."""
+
+
+class DriverConnection:
+    """The task's end of the connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Connect. Raises TransientError where the driver is not there."""
+        try:
+            self._connection = socket.create_connection((host, port))
+        except OSError as error:
+            raise TransientError(f"a task cannot reach its driver at {host}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def is_cut(self) -> bool:
+        """Return whether the task is to end, after what it has at hand."""
+        return self.wait(0.0)
+
+    def wait(self, seconds: float, *others: int | None) -> bool:
+        """Wait until it is cut, or until something can be read from another descriptor, and no longer than so many
+        seconds. Return whether it is cut."""
+        watched = [self._connection.fileno(), *(it for it in others if it is not None)]
+        readable, _, _ = select.select(watched, [], [], seconds)
+        # The driver sends nothing: what can be read is the end.
+        return self._connection.fileno() in readable
+
+
+class TaskServer:
+    """The driver's end, for one task. Nobody who connects learns anything: that it is cut is all there is to know."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._host, bind_address = driver_addresses(spark)
+        # A connection that nobody has accepted lives as long as this does.
+        self._socket = socket.create_server((bind_address, 0))
+        self._port = self._socket.getsockname()[1]
+        self._spark = spark
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def run(self, task: LastingTask) -> Ending:
+        """Run the task until it ends. Raises ReplicationError where it died without an answer."""
+        one = self._spark.sparkContext.parallelize([0], 1)
+        in_spark = _InSpark(task, self._host, self._port)
+        try:
+            (answer,) = one.mapPartitions(in_spark).collect()
+        except (PySparkException, Py4JError) as error:
+            raise _died(str(error)) from error
+        return Ending.model_validate_json(answer)
+
+    def cut(self) -> None:
+        """Let the task end, where it has connected: one that found no driver would end by an error. It can be done
+        again.
+        """
+        if self._socket.fileno() >= 0 and select.select([self._socket], [], [], 0.0)[0]:
+            self._socket.close()
+
+
+class LastingTask(ABC):
+    """What a task begins with. It travels pickled inside the function that Spark runs, passwords and all."""
+
+    __slots__ = ()
+
+    so_far: JobResult
+    """What the run has done before."""
+
+    @abstractmethod
+    def work(self, driver: DriverConnection) -> Ending:
+        """Work until something ends it. Raises what goes wrong as it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InSpark:
+    task: LastingTask
+    host: str
+    port: int
+
+    def __call__(self, one: Iterable[int]) -> Iterator[str]:
+        """Do the task, and yield its `Ending`, for `mapPartitions` over any one element."""
+        prepare_lasting_worker()
+        # A worker that leaves something unread is not used again.
+        for _ in one:
+            pass
+        try:
+            with DriverConnection(self.host, self.port) as driver:
+                ending = self.task.work(driver)
+        except ReplicationError as error:
+            ending = Ending(why=Why.ERROR, result=self.task.so_far.model_copy(update={"error": error.report}))
+        yield ending.model_dump_json()
+
+
+def driver_addresses(spark: SparkSession) -> tuple[str, str]:
+    """Return the address at which executors reach this process, and the one it binds to."""
+    configuration = spark.sparkContext.getConf()
+    host = configuration.get("spark.driver.host") or "127.0.0.1"
+    return host, configuration.get("spark.driver.bindAddress") or host
+
+
+def _died(text: str) -> ReplicationError:
+    if is_lost_worker(text):
+        return TransientError(
+            "the Python worker of a continuous agent was killed; what it had not committed is rolled back",
+            remedy="run again; where it happens again, give the executors more memory",
+        )
+    return InternalError(f"the Spark task of a continuous agent failed: {text.strip()[:2000]}")
