@@ -236,7 +236,7 @@ def _last_known_timetable(path: Path) -> CronDataIntervalTimetable | None:
 
 def _deadline(publication: Publication) -> DeadlineAlert | None:
     threshold = publication.latency_threshold
-    # A run in which agents stay up lasts as long as it lasts: the early warning of latency takes its place.
+    # A run of continuous agents lasts as long as it lasts: the early warning of latency takes its place.
     if threshold is None or not publication.alerts or publication.is_continuous:
         return None
     alerts = [alert.model_dump(mode="json") for alert in publication.alerts]

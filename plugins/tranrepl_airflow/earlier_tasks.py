@@ -30,6 +30,6 @@ def log_reader_error(context: Context) -> ErrorReport | None:
     return error_of(LOG_READER, context)
 
 
-def went_back(error: ErrorReport | None) -> bool:
+def log_was_reset(error: ErrorReport | None) -> bool:
     """Return whether the log reader found that what is registered does not lie on the Publisher's log."""
     return error is not None and error.number == INCONSISTENT_DISTRIBUTION_DATABASE

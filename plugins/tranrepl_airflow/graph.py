@@ -67,8 +67,8 @@ class Graph:
     reader that failed would not, because what is stored is delivered all the same."""
     groups: tuple[Group, ...]
     run_is_over: Task | None = None
-    """Where agents stay up: waits for the run's end where the log reader failed before it, so that runs that fail do
-    not chase one another."""
+    """In a run of continuous agents: waits for the run's end where the log reader failed before it, so that runs that
+    fail do not chase one another."""
 
     def tasks(self) -> Iterator[Task]:
         """Yield every task, each after those it waits for."""
@@ -81,10 +81,10 @@ class Graph:
 
 def replication_graph(publication: Publication) -> Graph:
     """Return the tasks: `log_reader` and `log_was_read`, and for each subscription `initialize` where it takes a
-    snapshot, `distribute`, `retry_on_single_connection` and `delivered`; `run_is_over` where agents stay up."""
+    snapshot, `distribute`, `retry_on_single_connection` and `delivered`; for continuous agents `run_is_over`."""
     log_reader = Task(LOG_READER, retries=SEVERAL_TRIES)
     log_was_read = Task(LOG_WAS_READ, after=(Dependency(LOG_READER),))
-    # Agents that stay up do so side by side.
+    # Continuous agents run side by side.
     first = () if publication.is_continuous else (Dependency(LOG_READER),)
     groups = tuple(_group(subscription, first) for subscription in publication.subscriptions)
     run_is_over = Task(RUN_IS_OVER, (Dependency(LOG_READER),), StartRule.ALL_ENDED)

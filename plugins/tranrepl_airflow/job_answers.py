@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tranrepl.errors import ConfigurationError, ErrorReport, InternalError, ReplicationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark.java import require_java
+from tranrepl.spark.installation import require_java
 from tranrepl_airflow.job_connections import JobConnections
 
 _OUTPUT_OF_SUBMIT = "\nLast spark-submit output:\n"

@@ -77,7 +77,7 @@ class MonitoredPublication(BaseModel):
 
     @property
     def is_continuous(self) -> bool:
-        """Whether agents stay up in scheduled runs."""
+        """Whether scheduled runs are of continuous agents."""
         return self.settings is not None and self.settings.is_continuous
 
     @property

@@ -29,7 +29,7 @@ from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pys
 from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import entry_point, private_folder, write_private
 from tranrepl_airflow.assets import add_events, subscription_alias
-from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, state_of, went_back
+from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, log_was_reset, state_of
 from tranrepl_airflow.early_warning_alerts import alert_early, looking_for_early_warnings
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
@@ -255,7 +255,7 @@ class SubscriptionOperator(ReplicationSparkOperator):
 
     def execute(self, context: Context) -> Any:
         """Run the job. Raises AirflowSkipException where the Publisher's log went back."""
-        if went_back(log_reader_error(context)):
+        if log_was_reset(log_reader_error(context)):
             raise AirflowSkipException("the Publisher's log went back: what is stored is not what the Publisher has")
         return super().execute(context)
 

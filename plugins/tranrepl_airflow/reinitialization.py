@@ -81,8 +81,8 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
 
 
 def _pool(publication: Publication, subscription: str) -> dict[str, str]:
-    """Return the publication's own, so that no two deliveries of a subscription run at once; none where one stays up,
-    which holds its pool as long as it does and goes on after a snapshot."""
+    """Return the publication's own, so that no two deliveries of a subscription run at once; none where one is
+    continuous, which holds its pool as long as it does and goes on after a snapshot."""
     return {} if publication.is_continuous else {"pool": pool_name(publication.publication, subscription)}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from airflow.sdk import Connection
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.spark.home import require_spark_submit
+from tranrepl.spark.installation import require_spark_submit
 from tranrepl.spark.submission import CONTINUOUS_LOCAL_MASTER_SETTINGS, LOCAL_MASTER_SETTINGS, spark_submit_binary
 from tranrepl_airflow.job_connections import find_connection
 
@@ -26,7 +26,7 @@ class SparkConnection:
     """`spark-binary` of the connection's extras."""
 
     def default_conf(self, *, continuous: bool = False) -> Mapping[str, str]:
-        """Return settings for a job on this master, which may stay up, under those that the user gave.
+        """Return settings for a job on this master, continuous or not, under those that the user gave.
 
         The driver runs here in any case (client mode). On a cluster the executors' Python is the cluster's.
         """

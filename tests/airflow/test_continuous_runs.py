@@ -1,4 +1,4 @@
-"""The DAG of `schedule: continuous`: one run follows the other, and in it agents stay up side by side until its end."""
+"""The DAG of `schedule: continuous`: one run follows the other, with continuous agents side by side until its end."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _at_least(count: int, found: list[Any]) -> list[Any]:
 @pytest.fixture
 def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) -> dict[str, Site]:
     """Set up `live`, which runs every ten seconds, `past`, which was due in one minute of last month only, and
-    `steady`, whose agents stay up."""
+    `steady`, whose agents are continuous."""
     made: dict[str, Site] = {}
     minute = _past_minute()
     for name, schedule in {
@@ -259,7 +259,7 @@ def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: A
 
 
 def _assert_that_changes_arrive_after_a_subscriber_was_away(site: Site, api: Api, network: Proxy, number: int) -> None:
-    _wait("a delivery that stays up", lambda: _deliveries(api, "running"))
+    _wait("a continuous delivery", lambda: _deliveries(api, "running"))
     failed = len(_deliveries(api, "failed"))
     network.break_down()
     site.at_publisher(f"INSERT INTO item VALUES ({number}, 0, 'while it was away')")

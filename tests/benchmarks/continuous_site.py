@@ -1,4 +1,4 @@
-"""Agents that stay up beside built-in replication: both replicate the same commits at once, to one server.
+"""Continuous agents beside built-in replication: both replicate the same commits at once, to one server.
 
 Agents are kept up as users do it: by a shell, or by Airflow's scheduler.
 """

@@ -1,4 +1,4 @@
-"""From commit to commit: pgbench's TPC-B at several rates, by agents that stay up, beside built-in replication.
+"""From commit to commit: pgbench's TPC-B at several rates, by continuous agents, beside built-in replication.
 
 Both replicate the same transactions at the same time, to databases of one server, so that each has the other's load
 beside it. Agents are kept up by a shell, or by Airflow's scheduler. Latency is the difference of the commits'

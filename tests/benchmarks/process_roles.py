@@ -1,4 +1,4 @@
-"""Which process is which, of agents that stay up."""
+"""Which process is which, of continuous agents."""
 
 from __future__ import annotations
 

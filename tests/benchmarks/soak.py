@@ -1,4 +1,4 @@
-"""Agents that stay up for long: a sawtooth of transactions a second, or a transaction that stays open beside them.
+"""Continuous agents for long: a sawtooth of transactions a second, or a transaction that stays open beside them.
 
 Every ten seconds it takes down what memory the agents have, process by process, what CPU the log reader took for each
 1,000 transactions, what the store holds, and how long the changes took. Clean-up runs now and then, as it does where

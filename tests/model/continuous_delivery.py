@@ -1,4 +1,4 @@
-"""The loop of a delivery that stays up as a state space: look, apply, commit, look again; now and then record.
+"""The loop of a continuous delivery as a state space: look, apply, commit, look again; now and then record.
 
 Two deliveries of one subscription deliver what is registered meanwhile, and clean-up removes what they have recorded.
 Any step of one may come between any two steps of the other, and each may be killed before and after each of its steps.

@@ -1,4 +1,4 @@
-"""The loop of a log reader that stays up as a state space: write a file, register it, let the log go, go on.
+"""The loop of a continuous log reader as a state space: write a file, register it, let the log go, go on.
 
 Two readers read a log of some transactions. Either of them follows the slot, which it holds meanwhile, or drains it as
 a scheduled run does, beside the other. Any step of one may come between any two steps of the other, and each may be

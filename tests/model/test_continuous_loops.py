@@ -1,4 +1,4 @@
-"""The loops of agents that stay up, over all interleavings of two of them, and killed at every point."""
+"""The loops of continuous agents, over all interleavings of two of them, and killed at every point."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.postgres import log_messages
-from tranrepl.snapshot import opening, ranges
+from tranrepl.snapshot import copying, opening
 
 Of = TypeVar("Of")
 Job = Callable[[Site], JobResult]
@@ -77,7 +77,7 @@ CLEANUP: Job = _clean_up
 
 def _take_snapshot(site: Site) -> JobResult:
     """Take one with ranges of eight pages, and indexes built after the load."""
-    ranges.SMALLEST_RANGE, ranges.LARGEST_RANGE, opening.LARGE_BYTES = 65_536, 65_536, 0
+    copying.SMALLEST_RANGE, copying.LARGEST_RANGE, opening.LARGE_BYTES = 65_536, 65_536, 0
     return site.take_snapshot()
 
 

@@ -16,7 +16,7 @@ from support.thread_streams import deliver_in_threads
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distribution.stream_commands import Divider, left_over
-from tranrepl.distribution.stream_vote import Vote
+from tranrepl.distribution.streams import Vote
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import InternalError
 from tranrepl.jobs.requests import LogReaderRequest

@@ -44,7 +44,7 @@ def shared_spark(spark: Any, folder: Path) -> Iterator[str]:
     class Submission(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             submission = json.loads(self.rfile.readline())
-            # What stays up has a session of its own, and would keep all others waiting.
+            # A continuous job has a session of its own, and would keep all others waiting.
             stays = _stays(submission["argv"])
             with nullcontext() if stays else one_at_a_time:
                 session = spark.newSession() if stays else spark

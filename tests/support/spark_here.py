@@ -57,8 +57,5 @@ class _Context:
     def getConf(self) -> dict[str, str]:  # noqa: N802
         return {}
 
-    def setJobGroup(self, _group: str, _description: str) -> None:  # noqa: N802
-        """Do nothing: nobody cancels a job here."""
-
     def accumulator(self, _start: object, _parameter: object) -> _Accumulator:
         return _Accumulator()

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from tranrepl.distribution.delivery import Delivery
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS, Divider, stream_pieces
-from tranrepl.distribution.stream_vote import Vote
-from tranrepl.distribution.streams import deliver_stream, together
+from tranrepl.distribution.streams import Vote, deliver_stream, together
 from tranrepl.errors import TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.subscriber.subscription import Stream

@@ -40,8 +40,7 @@ from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.following import edits
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import PublishedTables, registered_article
-from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark
-from tranrepl.spark.java import require_java
+from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
 from tranrepl.subscriber.shared_tables import Claim, sharing_problems, snapshot_problems
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.subscriber import Subscriber

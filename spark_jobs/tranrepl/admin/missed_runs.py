@@ -13,9 +13,9 @@ from tranrepl.settings.publication import Publication
 
 GOING_ON = (RunStatus.START, RunStatus.IN_PROGRESS)
 _BETWEEN_RUNS = timedelta(minutes=10)
-"""Where agents stay up, the next run begins them within a minute or so."""
+"""The next run begins continuous agents within a minute or so."""
 _AFTER_RUN = timedelta(minutes=15)
-"""A delivery that stays up waits ten minutes at most, after its run's end, for the log reader."""
+"""A continuous delivery waits ten minutes at most, after its run's end, for the log reader."""
 
 _STARTS = 2000
 
@@ -23,7 +23,7 @@ _STARTS = 2000
 def silence_told_from(publication: Publication, last: AgentRun) -> datetime | None:
     """Return from when on it is told that an agent has said nothing since; None where no schedule lets it run.
 
-    An agent that stays up says something when it has work, and at a run's end.
+    A continuous agent says something when it has work, and at a run's end.
     """
     if publication.is_continuous:
         goes_on = last.status in GOING_ON

@@ -42,7 +42,7 @@ def reinitialize_publication(
 
 @contextmanager
 def _kept_log(topology: Topology) -> Iterator[None]:
-    """Keep a log reader that stays up away from the log."""
+    """Keep a continuous log reader away from the log."""
     with topology.distributor() as database:
         record = database.publications.find(topology.publication.publication) if database.is_current() else None
         if record is None:

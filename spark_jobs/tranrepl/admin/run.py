@@ -33,8 +33,8 @@ def run(subscriptions: Iterable[str], steps: Steps) -> dict[str, JobResult]:
     """
     results = {LOG_READER: steps.read_log()}
     stopped = results[LOG_READER].error
-    went_back = stopped is not None and stopped.number == INCONSISTENT_DISTRIBUTION_DATABASE
-    for name in () if went_back else subscriptions:
+    log_was_reset = stopped is not None and stopped.number == INCONSISTENT_DISTRIBUTION_DATABASE
+    for name in () if log_was_reset else subscriptions:
         taken = steps.take_snapshot(name)
         if taken.snapshot or taken.error is not None:
             results[f"{name}{SNAPSHOT}"] = taken

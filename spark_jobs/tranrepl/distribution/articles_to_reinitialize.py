@@ -14,7 +14,7 @@ from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication
 
 
-def settle_unknown_rows(
+def reinitialize_or_stop_articles(
     publication: Publication,
     opened: OpenDistribution,
     changes: Iterable[StoredSchemaChange],

@@ -15,10 +15,8 @@ import pyarrow.compute as pc
 from tranrepl.connections import Connection
 from tranrepl.distribution.latency import LatencyMeter, RegisteredBatches
 from tranrepl.distribution.planning_ahead import Planned, Planner, ahead
-from tranrepl.distribution.progress_reports import ReportedRun, reporting_progress
-from tranrepl.distribution.skipped import SkippedCommands
+from tranrepl.distribution.recording import ReportedRun, SkippedCommands, TracerArrivals, reporting_progress
 from tranrepl.distribution.stream_commands import left_over
-from tranrepl.distribution.tracer_arrivals import TracerArrivals
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import MOST_NOTICES, MOST_SKIPPED_REPORTED, JobResult

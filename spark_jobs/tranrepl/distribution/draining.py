@@ -11,8 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tranrepl.distribution.all_gather_server import AllGatherServer
-from tranrepl.distribution.articles_to_reinitialize import settle_unknown_rows
-from tranrepl.distribution.delivery import Delivery
+from tranrepl.distribution.articles_to_reinitialize import reinitialize_or_stop_articles
+from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.latency import RegisteredBatches
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.distribution.plan import (
@@ -25,9 +25,7 @@ from tranrepl.distribution.plan import (
     deliverable_again,
     groups,
 )
-from tranrepl.distribution.progress_reports import ReportedRun
-from tranrepl.distribution.skipped import SkippedCommands
-from tranrepl.distribution.spark_tasks import deliver_over_one_connection, deliver_over_streams
+from tranrepl.distribution.recording import ReportedRun, SkippedCommands, to_be_passed
 from tranrepl.distribution.stored_batches import (
     Checked,
     Commands,
@@ -38,9 +36,8 @@ from tranrepl.distribution.stored_batches import (
     stored_commands,
 )
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
-from tranrepl.distribution.stream_commands import Divider
-from tranrepl.distribution.streams import StreamDelivery
-from tranrepl.distribution.tracer_arrivals import to_be_passed
+from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
+from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
@@ -118,7 +115,7 @@ class DistributionJob:
             self.scripts = opened.database.schema_changes.scripts_after(opened.record, watermark)
             self.read_definitions()
             self.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
-            total = total.warning_of_schema_changes(self.settle_unknown_rows(stored_changes))
+            total = total.warning_of_schema_changes(self.reinitialize_or_stop_articles(stored_changes))
             batches, before = deliverable(registered, request.committed_before, self._first_at_or_after)
             last = None if request.up_to is None else bytes.fromhex(request.up_to)
             total = self.deliver(*cut_after(batches, before, last), total)
@@ -134,14 +131,14 @@ class DistributionJob:
         says."""
         self._left_out = dict(left_out)
 
-    def settle_unknown_rows(self, changes: Sequence[StoredSchemaChange]) -> list[str]:
+    def reinitialize_or_stop_articles(self, changes: Sequence[StoredSchemaChange]) -> list[str]:
         """Let articles wait for a snapshot whose rows the log does not tell at this Subscriber, and leave them out.
         Return what was done, in words."""
         if self._request.deliver_stopped:
             # What is delivered so is compared and corrected.
             return []
         publication, opened = self._request.publication, self._opened
-        done = settle_unknown_rows(publication, opened, changes, self._articles, self._left_out)
+        done = reinitialize_or_stop_articles(publication, opened, changes, self._articles, self._left_out)
         if done:
             self.leave_out(opened.left_out())
         return done
@@ -337,3 +334,29 @@ def _fewer_streams(subscription: str, wanted: int, cores: int) -> str:
     return (
         f"subscription {subscription}: subscription_streams is {wanted}, but Spark has {cores} cores: {cores} are used"
     )
+
+
+def deliver_over_one_connection(commands: Commands, delivery: Delivery) -> JobResult:
+    """Deliver by one task, and return its result."""
+    (result,) = _results(commands.delivered(delivery), 1)
+    return result
+
+
+def deliver_over_streams(commands: Commands, divider: Divider, delivery: StreamDelivery) -> JobResult:
+    """Deliver by a task for each stream, all at once, and return their results as one."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    divided = (
+        commands.mapped(divider, STREAM_COMMANDS_DDL)
+        .repartitionById(delivery.streams, F.col("stream"))
+        .sortWithinPartitions("xact_seqno", "command_id")
+    )
+    delivered = divided.mapInArrow(delivery, RESULT_DDL, barrier=True).collect()
+    return together(_results([row["result"] for row in delivered], delivery.streams))
+
+
+def _results(delivered: Sequence[str], connections: int) -> list[JobResult]:
+    """Return the result of each connection."""
+    if len(delivered) != connections:
+        raise InternalError(f"a delivery over {connections} connections gave {len(delivered)} results")
+    return [JobResult.model_validate_json(result) for result in delivered]

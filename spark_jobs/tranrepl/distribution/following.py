@@ -17,8 +17,8 @@ from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, RECORD_SECONDS
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import Delivery, deliver_few
 from tranrepl.distribution.latency import RegisteredBatches
+from tranrepl.distribution.recording import TracerArrivals, to_be_passed
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
-from tranrepl.distribution.tracer_arrivals import TracerArrivals, to_be_passed
 from tranrepl.distributor.batch_files import is_small, require_all_commands
 from tranrepl.distributor.database import (
     Batch,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
-from tranrepl.distribution.tracer_arrivals import TracerArrivals
+from tranrepl.distribution.recording import TracerArrivals
 from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, SubscriptionRecord
 from tranrepl.distributor.stored_commands import holds_transaction
 from tranrepl.distributor.tables import SubscriptionStatus

@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
 from tranrepl.distribution.all_gather_server import Address
 from tranrepl.distribution.delivery import Delivery, Tally, apply_piece, result_row
 from tranrepl.distribution.latency import LatencyMeter
 from tranrepl.distribution.planning_ahead import Planned, ahead
-from tranrepl.distribution.progress_reports import reporting_progress
+from tranrepl.distribution.recording import reporting_progress
 from tranrepl.distribution.stream_assignment import Division
 from tranrepl.distribution.stream_commands import StreamPiece, stream_pieces
-from tranrepl.distribution.stream_vote import Vote, first_error
 from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult
@@ -30,6 +31,29 @@ from tranrepl.subscriber.applier import Applier
 from tranrepl.subscriber.batching.commit_batches import Piece
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.subscription import Stream, StreamRecord
+
+
+class Vote(Protocol):
+    """Gather the ballots of a delivery's streams. Every stream takes part in the same rounds, in the same order."""
+
+    def gather(self, ballot: str) -> Sequence[str]:
+        """Wait for all, and return everyone's ballots, by stream."""
+        ...
+
+
+class Ballot(BaseModel):
+    """What a stream says: that it goes on, or why it cannot."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    error: ErrorReport | None = None
+
+
+def first_error(vote: Vote, error: ErrorReport | None) -> ErrorReport | None:
+    """Gather; return the error of the first stream that has one. None: everyone goes on."""
+    ballots = vote.gather(Ballot(error=error).model_dump_json())
+    errors = [Ballot.model_validate_json(it).error for it in ballots]
+    return next((it for it in errors if it is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

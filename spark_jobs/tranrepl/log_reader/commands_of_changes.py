@@ -14,15 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.log_reader.deferred_updates import pairs, singletons
 from tranrepl.log_reader.net_changes import net_changes
 from tranrepl.log_reader.refusal import refuse_left_out, refused_length, refused_truncate
-from tranrepl.log_reader.row_filter import filtered
+from tranrepl.log_reader.row_filter import deletes_of, filtered, inserts_of
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, Values, sent
 from tranrepl.model.commands import NO_ARTICLE_ID, ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
-from tranrepl.model.propagation import Truncation
+from tranrepl.model.propagation import Truncation, UpdatePolicy
 from tranrepl.model.row_images import lines
 from tranrepl.publisher.changes import (
+    LEFT_OUT,
     NULL,
     Bools,
     Buffer,
@@ -267,3 +268,50 @@ def _masks(sets: Sequence[_Rows], order: Ints | None) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(widths), [present, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
     )
+
+
+def singletons(changes: Changes) -> Bools:
+    """Return by transaction whether it holds one change only."""
+    transactions = changes.transactions
+    counts = np.zeros(len(transactions.seqno), dtype=np.int64)
+    for it in changes.sets:
+        counts += np.bincount(transactions.of(it.places), minlength=len(counts))
+    single: Bools = (counts == 1) & transactions.whole
+    return single
+
+
+def pairs(changes: ChangeSet, transactions: Transactions, single: Bools) -> Iterator[ChangeSet]:
+    """Yield the UPDATEs, and those among them that go out as a DELETE and an INSERT. The INSERT comes right after its
+    DELETE."""
+    if changes.operation is not Operation.UPDATE or changes.changed is None:
+        yield changes
+        return
+    match changes.article.update_policy:
+        case UpdatePolicy.ALWAYS_PAIRS:
+            deferred = np.ones(len(changes.places), dtype=np.bool_)
+        case UpdatePolicy.PAIRS:
+            deferred = _changes_a_unique_column(changes.changed, changes.article)
+        case UpdatePolicy.SINGLETON_UPDATE:
+            alone = single[transactions.of(changes.places)]
+            deferred = _changes_a_unique_column(changes.changed, changes.article) & ~alone
+    deferred &= ~_must_stay_updates(changes)
+    if not deferred.any():
+        yield changes
+        return
+    yield changes.rows(np.flatnonzero(~deferred))
+    paired = changes.rows(np.flatnonzero(deferred))
+    yield deletes_of(paired)
+    yield replace(inserts_of(paired), turn=np.ones(len(paired.places), dtype=np.int64))
+
+
+def _changes_a_unique_column(changed: Bools, article: RegisteredArticle) -> Bools:
+    return np.asarray(changed[:, list(article.unique_positions)].any(axis=1))
+
+
+def _must_stay_updates(changes: ChangeSet) -> Bools:
+    """Return which rows lack a new value in the log: an INSERT cannot be made of them, an UPDATE of what changed
+    can."""
+    only_changed = sent(changes.article.upd_cmd, Operation.UPDATE).after is Values.CHANGED
+    if not only_changed or changes.after is None:
+        return np.zeros(len(changes.places), dtype=np.bool_)
+    return np.asarray((changes.after.lengths == LEFT_OUT).any(axis=1))

@@ -29,7 +29,7 @@ def open_log_reader(topology: Topology, *, ask: bool = True) -> Iterator[OpenLog
     """Connect to the distribution database and the Publisher, and let the log be kept from the registered position.
 
     Raises MustBeReinitializedError where the log is kept no more, or is not the one that is registered, TransientError
-    where another session reads it. A log reader that stays up lets go of it for a moment, unless it is not to be asked.
+    where another session reads it. A continuous log reader lets go of it for a moment, unless it is not to be asked.
     """
     with topology.distributor() as database:
         record = database.publications.get(topology.publication.publication)

@@ -1,4 +1,4 @@
-"""The Publisher's log from one reader to another: a log reader that stays up lets go of it where another job asks."""
+"""The Publisher's log from one reader to another: a continuous log reader lets go of it where another job asks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asking_for_the_log(database: DatabaseConnection, publication_id: int, work: 
 
 @contextmanager
 def keeping_the_log(database: DatabaseConnection, publication_id: int) -> Iterator[None]:
-    """Keep a log reader that stays up away from the log for as long as the context lasts."""
+    """Keep a continuous log reader away from the log for as long as the context lasts."""
     over = Event()
 
     def ask() -> None:

@@ -363,7 +363,7 @@ class Publication(_Settings):
 
     @property
     def is_continuous(self) -> bool:
-        """Whether agents stay up in scheduled runs."""
+        """Whether scheduled runs are of continuous agents."""
         return self.schedule == CONTINUOUS
 
     @property

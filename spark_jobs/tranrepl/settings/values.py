@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from tranrepl.error_numbers import SKIPPABLE, is_skippable
 
 CONTINUOUS = "continuous"
-"""The schedule of agents that stay up."""
+"""The schedule of continuous agents."""
 
 
 def _cron_expression(value: str) -> str:

@@ -17,6 +17,11 @@ from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import Loader
 from tranrepl.subscriber.subscription import SubscriptionKey
 
+SMALLEST_RANGE = 8 * 1024 * 1024
+"""Bytes of a table that a range has at least."""
+LARGEST_RANGE = 128 * 1024 * 1024
+_RANGES_A_CORE = 4
+
 
 class CopiedRange(BaseModel):
     """What became of a range. Errors are in it, never raised: the caller decides by their class."""
@@ -69,3 +74,8 @@ class RangeCopy:
             dialect.loader(self.subscriber, self.key, self.snapshot, self.options) as loader,
         ):
             yield session, loader
+
+
+def range_bytes(total: int, cores: int) -> int:
+    """Return how many bytes of a table a range should hold, so that all cores are busy to the end."""
+    return min(LARGEST_RANGE, max(SMALLEST_RANGE, total // (cores * _RANGES_A_CORE)))

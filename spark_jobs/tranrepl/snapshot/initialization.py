@@ -34,11 +34,10 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
 from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
-from tranrepl.snapshot.copying import CopiedRange, RangeCopy
+from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
 from tranrepl.snapshot.definitions import bring_to_definitions, require_labels, require_registered, tables_behind
 from tranrepl.snapshot.earlier_rows import delete_earlier_rows
 from tranrepl.snapshot.opening import OpenSnapshot
-from tranrepl.snapshot.ranges import range_bytes
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.shared_tables import snapshot_problems
 from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from tranrepl.jobs.results import JobResult
+from tranrepl.settings.publication import Publication
 from tranrepl.spark.submission import (
     CONTINUOUS_LOCAL_MASTER_SETTINGS,
     SHUTDOWN,
@@ -168,3 +170,18 @@ class _Driver:
         with self._opened:
             os.close(self._jobs)
             self._process.wait()
+
+
+_LOCAL = re.compile(r"local(\[(?P<cores>\*|[0-9]+)\])?")
+
+
+def with_cores_for_agents(master: str, publication: Publication) -> str:
+    """Return the master, where it is a local one with cores enough for continuous agents: one for the log reader, one
+    for each stream of a delivery, and one for what else there is to do. They are threads, which mostly wait."""
+    local = _LOCAL.fullmatch(master)
+    if local is None:
+        return master
+    asked = local["cores"] or "1"
+    cores = (os.cpu_count() or 1) if asked == "*" else int(asked)
+    needed = 2 + sum(it.subscription_streams for it in publication.subscriptions)
+    return f"local[{max(cores, needed)}]"

@@ -20,8 +20,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from tranrepl.errors import InternalError
-from tranrepl.spark.home import require_spark_submit
-from tranrepl.spark.java import find_java, require_java
+from tranrepl.spark.installation import find_java, require_java, require_spark_submit
 from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, spark_submit_binary
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"

@@ -7,13 +7,50 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, PackagePath, distribution
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.spark.home import require_spark_submit
 from tranrepl.spark.submission import spark_submit_binary
+
+MINIMUM_JAVA = 17
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the Java that spark-submit starts; None where there is none."""
+    home = environment.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    return Path(java) if java is not None and Path(java).is_file() else None
+
+
+def require_java() -> None:
+    """Raise ConfigurationError where there is no Java, or one too old for Spark 4."""
+    home, java = os.environ.get("JAVA_HOME"), find_java()
+    remedy = "install Java 17 (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one"
+    if java is None:
+        where = f"JAVA_HOME={home}" if home else "on PATH"
+        raise ConfigurationError(f"Spark needs Java, and there is none ({where})", remedy=remedy)
+    try:
+        says = _what_it_says(java)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Spark needs Java, and {java} cannot be started: {error.strerror}", remedy=remedy
+        ) from error
+    found = re.search(r'version "(\d+)', says)
+    if found is None or int(found[1]) < MINIMUM_JAVA:
+        version = next(iter(says.splitlines()), "of unknown version")
+        raise ConfigurationError(f"Spark needs Java {MINIMUM_JAVA}; {java} is {version}", remedy=remedy)
+
+
+@cache
+def _what_it_says(java: Path) -> str:
+    """Return what Java says of its version. Asked once a process: a JVM is started for it."""
+    return subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+
 
 _CLIENT = "pyspark-client"
 _HADOOP = re.compile(r"hadoop-client-api-(.*)\.jar")
@@ -116,3 +153,34 @@ def _is_changed(package: Distribution, file: PackagePath) -> bool:
         return file.hash is not None
     digest = hashlib.new(file.hash.mode, path.read_bytes()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value
+
+
+_INSTALL = (
+    f"install pyspark beside tranrepl ({sys.executable} -m pip install 'pyspark>=4.3'), or put the bin folder of "
+)
+_REMEDY = f"{_INSTALL}a Spark 4 on PATH"
+
+
+def require_spark_submit(binary: str | None = None, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigurationError where spark-submit (this one, else the one that is found) cannot be started, or
+    SPARK_HOME leads it to where no Spark is."""
+    wanted = binary or spark_submit_binary()
+    path = environment.get("PATH", os.defpath)
+    if shutil.which(wanted, path=path) is None:
+        found = shutil.which(wanted, mode=os.F_OK, path=path)
+        if found is None:
+            where = (
+                f"{wanted} is not there"
+                if "/" in wanted
+                else f"{wanted} is neither on PATH nor beside {sys.executable}"
+            )
+            raise ConfigurationError(f"Spark jobs are started with spark-submit: {where}", remedy=_REMEDY)
+        raise ConfigurationError(
+            f"Spark jobs are started with spark-submit: {found} cannot be executed", remedy=f"chmod a+rx {found}"
+        )
+    home = environment.get("SPARK_HOME")
+    if home and not os.access(Path(home, "bin", "spark-class"), os.X_OK):
+        raise ConfigurationError(
+            f"SPARK_HOME={home}: there is no Spark ({home}/bin/spark-class is missing, or cannot be executed)",
+            remedy="unset SPARK_HOME, and the Spark beside spark-submit is taken; or set it to a Spark 4",
+        )

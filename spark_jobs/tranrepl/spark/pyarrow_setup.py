@@ -35,7 +35,7 @@ def prepare_worker() -> None:
 
 
 def prepare_lasting_worker() -> None:
-    """Do the same for a task that stays: what earlier tasks of this process have left free, it does not need."""
+    """Do the same for a lasting task: what earlier tasks of this process have left free, it does not need."""
     prepare_worker()
     gc.collect()
     pa.default_memory_pool().release_unused()

@@ -19,8 +19,7 @@ from tranrepl.jobs.requests import (
     ValidationRequest,
 )
 from tranrepl.jobs.results import JobResult
-from tranrepl.spark.home import require_spark_submit
-from tranrepl.spark.java import require_java
+from tranrepl.spark.installation import require_java, require_spark_submit
 from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import (
     LOCAL_MASTER_SETTINGS,

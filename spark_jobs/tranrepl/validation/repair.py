@@ -7,6 +7,7 @@ delivery is held until the corrections are committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -14,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.requests import ValidationRequest
 from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Difference
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.model.row_images import lines
 from tranrepl.publisher.snapshot import SnapshotSession
-from tranrepl.subscriber.comparison import Correction, Values
+from tranrepl.subscriber.comparison import Correction, SubscriberComparison, Values, by_statements
 from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.validation.comparison import Found, FoundRow
+from tranrepl.validation.sync_point import HeldSyncPoint
 
 _ROWS_AT_ONCE = 100
 """Rows whose values are in memory at the same time."""
@@ -120,3 +123,33 @@ def _images(rows: Sequence[Values | None]) -> pa.StringArray:
     values = pa.array([value for row in rows for value in row or ()], pa.string())
     offsets = np.cumsum([0, *(len(row or ()) for row in rows)]).astype(np.int64)
     return lines(values, offsets, np.array([row is None for row in rows], dtype=np.bool_))
+
+
+def write_script(
+    request: ValidationRequest,
+    subscriber: SubscriberComparison,
+    point: HeldSyncPoint,
+    pieces: Iterable[Sequence[Correction]],
+) -> None:
+    """Append to the request's file, which only its owner can read: it has values of rows.
+
+    Raises ConfigurationError where it cannot be written.
+    """
+    path = request.repair_script
+    if path is None:
+        return
+    try:
+        path.touch(mode=0o600)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(
+                f"-- Subscriber {request.subscription} of publication {request.publication.publication}, compared at "
+                f"0x{point.watermark.hex()}.\n"
+                "-- Run it while nothing is delivered; it does not know of later changes.\n"
+                f"{subscriber.begin};\n"
+            )
+            for some in pieces:
+                chosen = (replace(it, article=by_statements(it.article)) for it in some)
+                file.writelines(f"{subscriber.statement(it)};\n" for it in chosen)
+            file.write("COMMIT;\n")
+    except OSError as error:
+        raise ConfigurationError(f"--repair-script: {path} cannot be written: {error.strerror}") from error

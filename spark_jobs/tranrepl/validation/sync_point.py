@@ -73,7 +73,7 @@ class SyncPoint:
         self._refuse_broken_log()
         for _ in range(_TRIES):
             with ExitStack() as stack:
-                # What a delivery that stays up has at hand is registered by now: the snapshot shows it.
+                # What a continuous delivery has at hand is registered by now: the snapshot shows it.
                 stack.enter_context(self.opened.database.delivery_states.paused(self.opened.subscription))
                 publisher = stack.enter_context(self.topology.publisher("tranrepl validation"))
                 snapshot = stack.enter_context(publisher.snapshot(timeout, log.warning))

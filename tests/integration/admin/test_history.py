@@ -21,7 +21,7 @@ from support.spark_here import SparkHere
 from tranrepl.admin.status import SubscriptionStatus, status
 from tranrepl.cli import agents, run_display
 from tranrepl.distribution.delivery import Tally
-from tranrepl.distribution.progress_reports import ReportedRun, reporting_progress
+from tranrepl.distribution.recording import ReportedRun, reporting_progress
 from tranrepl.distributor.database import RunRow
 from tranrepl.distributor.database.history import History
 from tranrepl.errors import ConfigurationError

@@ -1,4 +1,4 @@
-"""`tranrepl run FILE --continuous`: agents stay up until a signal, side by side in one Spark application."""
+"""`tranrepl run FILE --continuous`: agents run until a signal, side by side in one Spark application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A delivery that stays up: what is registered meanwhile arrives once and in order, whatever happens beside it."""
+"""A continuous delivery: what is registered meanwhile arrives once and in order, whatever happens beside it."""
 
 from __future__ import annotations
 

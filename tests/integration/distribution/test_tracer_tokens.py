@@ -181,7 +181,7 @@ def test_a_distribution_database_that_records_no_arrival_stops_no_delivery(
 
     token = post_token(site.topology)
     _insert(site, 1)
-    monkeypatch.setattr("tranrepl.distribution.tracer_arrivals.connect", refuse)
+    monkeypatch.setattr("tranrepl.distribution.recording.connect", refuse)
     site.run()
     assert _arrived(site) == [(token, "reporting")]
 

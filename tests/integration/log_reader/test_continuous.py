@@ -1,4 +1,4 @@
-"""A log reader that stays up: what it follows, what it leaves to the draining, and who may read the log beside it."""
+"""A continuous log reader: what it follows, what it leaves to the draining, and who may read the log beside it."""
 
 from __future__ import annotations
 

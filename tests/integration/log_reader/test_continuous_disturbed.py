@@ -1,4 +1,4 @@
-"""A log reader that stays up, between writers and what disturbs it at random: nothing is lost or doubled."""
+"""A continuous log reader, between writers and what disturbs it at random: nothing is lost or doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A delivery that stays up to every kind of Subscriber: one applier applies all, in bulk where it may."""
+"""A continuous delivery to every kind of Subscriber: one applier applies all, in bulk where it may."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from support.command_history import Column, History, seqno
 from support.subscribers import KEY, Site
 from tranrepl.distribution.delivery import Delivery, deliver
-from tranrepl.distribution.skipped import SkippedCommands
+from tranrepl.distribution.recording import SkippedCommands
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO

@@ -17,7 +17,7 @@ from support.subscribers import KEY, Site
 from support.thread_streams import DyingVote, deliver_in_threads
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.stream_commands import Divider, left_over
-from tranrepl.distribution.stream_vote import Vote
+from tranrepl.distribution.streams import Vote
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO

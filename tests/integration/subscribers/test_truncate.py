@@ -17,7 +17,7 @@ from support.site import Site as WholeSite, execute
 from support.subscribers import KEY, STATEMENTS, Execute, Site
 from support.thread_streams import DyingVote, deliver_in_threads
 from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
-from tranrepl.distribution.skipped import SkippedCommands
+from tranrepl.distribution.recording import SkippedCommands
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.model.article import RegisteredArticle

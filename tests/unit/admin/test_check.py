@@ -19,8 +19,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.publisher.postgres.suggested_tables import likely_table
 from tranrepl.settings.publication import Publication
-from tranrepl.spark.installation import hadoop_version, require_fitting_spark
-from tranrepl.spark.java import require_java
+from tranrepl.spark.installation import hadoop_version, require_fitting_spark, require_java
 
 
 @pytest.mark.parametrize(

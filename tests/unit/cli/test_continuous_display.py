@@ -1,4 +1,4 @@
-"""What a shell shows of agents that stay up."""
+"""What a shell shows of continuous agents."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.spark.home import require_spark_submit
+from tranrepl.spark.installation import require_spark_submit
 from tranrepl.spark.submission import spark_submit_binary
 
 

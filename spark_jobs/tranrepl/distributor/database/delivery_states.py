@@ -1,5 +1,5 @@
 """What the distribution database says of how a subscription is delivered to: read in one query, to be compared with
-what a delivery that stays up has begun with."""
+what a continuous delivery has begun with."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class DeliveryStates:
 
     @contextmanager
     def paused(self, subscription: SubscriptionRecord) -> Iterator[None]:
-        """Let deliveries that stay up deliver nothing to a subscription that is not registered by now. It ends with the
+        """Let continuous deliveries deliver nothing to a subscription that is not registered by now. It ends with the
         session, however that ends. Waits for whoever else holds it."""
         with self._database.transaction() as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PAUSES, subscription.subscription_id)))

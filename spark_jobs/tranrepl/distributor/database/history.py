@@ -112,7 +112,7 @@ class History:
     def record_administration(
         self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes, comments: str
     ) -> None:
-        """Record that a watermark was moved by hand, in a row of `msdistribution_history`. A delivery that stays up is
+        """Record that a watermark was moved by hand, in a row of `msdistribution_history`. A continuous delivery is
         told to look at it again."""
         values = history_values(JobResult(last_xact_seqno=xact_seqno.hex()))
         row = self.begin_run(record, subscription)

@@ -82,9 +82,9 @@ class Continuity:
             return
         left_at, last = self._left_at(), self._last()
         if left_at is None:
-            raise self._went_back(f"its timeline {now} does not come from timeline {known}")
+            raise self._log_reset(f"its timeline {now} does not come from timeline {known}")
         if last is not None and last >= left_at:
-            raise self._went_back(
+            raise self._log_reset(
                 f"its timeline {now} left timeline {known} at {lsn_text(left_at)}, as after a standby was promoted or "
                 "a backup restored that did not have all of the log"
             )
@@ -100,13 +100,13 @@ class Continuity:
         """
         last, confirmed = self._last(), slot.confirmed_flush_lsn
         if self.registered.start is not None and confirmed < lsn_of(self.registered.start):
-            raise self._went_back(
+            raise self._log_reset(
                 f"its slot stands at {lsn_text(confirmed)}, before reading it began, as after a backup was restored"
             )
         if confirmed == lsn_of(self.registered.position) or last is None or last < confirmed:
             return confirmed
         if not self._holds_commit(last, self.registered.last_commit_time or _NO_TIME):
-            raise self._went_back("it does not hold that transaction, as after a backup was restored")
+            raise self._log_reset("it does not hold that transaction, as after a backup was restored")
         return last + 1
 
     def _holds_commit(self, lsn: int, latest: datetime) -> bool:
@@ -139,7 +139,7 @@ class Continuity:
             f"{self.registered.timeline}, and it now {why}. {self.registered.delivered()}"
         )
 
-    def _went_back(self, why: str) -> MustBeReinitializedError:
+    def _log_reset(self, why: str) -> MustBeReinitializedError:
         seqno, last = self.registered.last, self._last()
         up_to = (
             f"transaction 0x{seqno.hex()} ({lsn_text(last)})"

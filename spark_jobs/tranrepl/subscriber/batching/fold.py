@@ -155,7 +155,7 @@ class _Folding:
             raise self._not_foldable(updates[changed.argmax()], "an UPDATE changes the key")
 
     def _require_succession(self) -> None:
-        """Raise MismatchError unless a row is inserted where it is not, and updated or deleted where it is."""
+        """Raise NotFoldableError unless a row is inserted where it is not, and updated or deleted where it is."""
         inside = np.ones(len(self._sorted), dtype=np.bool_)
         inside[self._starts] = False
         gone = np.concatenate([[False], self._sorted[:-1] == Operation.DELETE])
