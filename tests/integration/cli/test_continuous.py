@@ -63,7 +63,7 @@ def test_agents_deliver_continuously_through_a_failed_batch_and_a_changed_file_u
         file.write_text("publication: [", encoding="utf-8")
         _arrives(site, 5, process)
         written(site, tmp_path, polling_interval=0.2)
-        wait_until(lambda: "beginning anew" in _said(tmp_path), lambda: process.poll() is None)
+        wait_until(lambda: "beginning again" in _said(tmp_path), lambda: process.poll() is None)
         _arrives(site, 6, process)
         # The agents that end may still have delivered it.
         wait_until(lambda: distribution_rows(site, runs) > [before], lambda: process.poll() is None)
@@ -105,7 +105,7 @@ def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_second_one_waits_until_the_first_ends_and_takes_its_place(site: Site, tmp_path: Path) -> None:
-    file, waits = written(site, tmp_path), "another `tranrepl run FILE --continuous` keeps the agents"
+    file, waits = written(site, tmp_path), "another `tranrepl run FILE --continuous` runs the agents"
     with (
         (tmp_path / "first").open("wb") as first_output,
         running_continuously(site, file, first_output) as first,
