@@ -24,12 +24,12 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
+from tranrepl.schema.words import change_in_words
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, Applier, ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.batching.steps import Bulkable, Steps
 from tranrepl.subscriber.command_text import command_key, command_text, script_text
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.schema_changes import change_text
 from tranrepl.subscriber.subscription import SubscriptionKey, UnfinishedBatch
 
 RESULT_SCHEMA = pa.schema([pa.field("result", pa.string())])
@@ -299,7 +299,7 @@ def describe_command(report: ErrorReport, commands: pa.Table, delivery: Delivery
             text = script_text(Script.model_validate_json(row["after"]))
             return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})
         if operation is Operation.SCHEMA:
-            text = change_text(SchemaChange.model_validate_json(row["after"]))
+            text = change_in_words(SchemaChange.model_validate_json(row["after"]))
             return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})
         article = delivery.articles[row["article_id"]]
         key = command_key(article, operation, row)

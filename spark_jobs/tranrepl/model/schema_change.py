@@ -87,12 +87,6 @@ class LabelChange(BaseModel):
     new_type_name: str | None = None
     """The new name of a type that is renamed, likewise in SQL."""
 
-    def in_words(self) -> str:
-        """Return what is done, on one line for people to read."""
-        if self.action is LabelAction.RENAME_TYPE:
-            return f"rename type {self.type_name} to {self.new_type_name}"
-        return f"{self.action} label {self.label} of type {self.type_name}"
-
 
 class PartitionChange(BaseModel):
     """One thing that is done to one partition; those of a change are done in their order, after its columns'."""

@@ -14,16 +14,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
 from tranrepl.model.commands import Method, Operation, decode_changed
 from tranrepl.model.row_images import values
-from tranrepl.model.schema_change import (
-    SETUP_TAG,
-    ColumnChange,
-    LabelAction,
-    LabelChange,
-    PartitionChange,
-    SchemaChange,
-)
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
+from tranrepl.schema.words import change_in_words
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import called_procedure
 from tranrepl.subscriber.row_not_found import key_text
@@ -54,7 +48,7 @@ def command_text(
     if operation is Operation.TRUNCATE:
         return f"TRUNCATE TABLE {article.destination}"
     if operation is Operation.SCHEMA:
-        return schema_change_text(article, SchemaChange.model_validate_json(row[Image.AFTER.value]))
+        return change_in_words(SchemaChange.model_validate_json(row[Image.AFTER.value]), article.destination)
     passed = arguments(article, operation)
     images = {image: values(row[image.value]) for image in (Image.BEFORE, Image.AFTER) if row[image.value] is not None}
     changed = decode_changed(row["changed"], len(article.columns)) if row["changed"] is not None else None
@@ -76,36 +70,6 @@ def message_text(operation: Operation, text: str) -> str:
 def script_text(script: Script) -> str:
     """Return a script with its name, its text as it was written."""
     return f"SCRIPT {script.name}: {script.sql.strip()}"
-
-
-def schema_change_text(article: RegisteredArticle, change: SchemaChange) -> str:
-    """Return what a schema change does, in no database's SQL: `ALTER TABLE public.t: ADD c integer, DROP d`."""
-    done = [*map(_column_change_text, change.columns), *map(_label_change_text, change.labels)]
-    done += map(_partition_change_text, change.partitions)
-    if change.new_article_id is None:
-        done.append("no longer published")
-    if change.rows_unknown is not None:
-        done.append(f"reinitialized: {change.rows_unknown}")
-    what = change.tag if change.tag == SETUP_TAG else "ALTER TABLE"
-    return f"{what} {article.destination}: {', '.join([*done, *change.notes])}"
-
-
-def _column_change_text(change: ColumnChange) -> str:
-    action = change.action.value.upper()
-    to = f"TO {change.new_name}" if change.new_name is not None else None
-    rows = f"(rows: {change.existing_value})" if change.existing_value is not None else None
-    return " ".join(filter(None, [action, change.column, to, change.type_name, rows]))
-
-
-def _partition_change_text(change: PartitionChange) -> str:
-    to = f" TO {change.new_name}" if change.new_name is not None else ""
-    return f"{change.action.value.upper()} PARTITION {change.table}{to}"
-
-
-def _label_change_text(change: LabelChange) -> str:
-    if change.action is LabelAction.RENAME_TYPE:
-        return f"{change.type_name}: RENAME TYPE TO {change.new_type_name}"
-    return f"{change.type_name}: {change.action.value.upper()} VALUE {change.label}"
 
 
 def _value(

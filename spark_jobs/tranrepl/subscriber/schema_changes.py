@@ -15,7 +15,8 @@ from typing import Protocol
 
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import SETUP_TAG, ColumnAction, ColumnChange, PartitionChange, SchemaChange
+from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
+from tranrepl.schema.words import column_in_words
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.custom_calls import other_columns
 
@@ -106,7 +107,7 @@ def alter_columns(change: SchemaChange, table: AlteredTable) -> Iterator[str]:
     for part in change.columns:
         if _is_done(change, part, table):
             if part.action is not ColumnAction.DROP_NOT_NULL:
-                yield f"{table.where}: {_in_words(part)}: it was done already"
+                yield f"{table.where}: {column_in_words(part)}: it was done already"
         else:
             yield from table.alter(part)
 
@@ -178,43 +179,11 @@ def _contradicts(
     change: SchemaChange, part: ColumnChange, table: AlteredTable, problem: str, remedy: str
 ) -> ConfigurationError:
     return ConfigurationError(
-        f"article {change.source}: {table.where}: the schema change ({_in_words(part)}) cannot be applied: {problem}",
+        f"article {change.source}: {table.where}: the schema change ({column_in_words(part)}) cannot be applied: "
+        f"{problem}",
         remedy=f"{remedy}; then deliver again",
         article=str(change.source),
     )
-
-
-def _in_words(part: ColumnChange) -> str:
-    """Return what is done to a column, as SQL would say it."""
-    match part.action:
-        case ColumnAction.ADD:
-            return f"ADD COLUMN {part.column} {part.type_name}"
-        case ColumnAction.DROP:
-            return f"DROP COLUMN {part.column}"
-        case ColumnAction.RENAME:
-            return f"RENAME COLUMN {part.column} TO {part.new_name}"
-        case ColumnAction.RETYPE:
-            return f"ALTER COLUMN {part.column} TYPE {part.type_name}"
-        case ColumnAction.DROP_NOT_NULL:
-            return f"ALTER COLUMN {part.column} DROP NOT NULL"
-
-
-def change_text(change: SchemaChange) -> str:
-    """Return a schema change on one line, for people to read."""
-    parts = [_in_words(it) for it in change.columns]
-    parts += [it.in_words() for it in change.labels]
-    parts += map(partition_text, change.partitions)
-    if change.new_article_id is None:
-        parts.append("the article ends")
-    if change.tag == SETUP_TAG:
-        parts += change.notes
-    return f"{change.tag} {change.source}: {', '.join(parts) or 'nothing for the Subscribers'}"
-
-
-def partition_text(change: PartitionChange) -> str:
-    """Return what becomes of a partition, in words."""
-    to = "" if change.new_name is None else f" to {change.new_name}"
-    return f"{change.action} partition {change.table}{to}"
 
 
 def told(step: SchemaStep, where: str) -> Sequence[str]:

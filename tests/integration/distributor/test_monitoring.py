@@ -92,7 +92,7 @@ def test_a_schema_change_waits_until_each_subscription_has_it(site: Site) -> Non
     site.at_publisher("ALTER TABLE item ADD COLUMN price int", "ALTER TABLE item RENAME note TO remark")
     site.read_log().raise_error()
     changes = _of(site, lambda session, record: newest_changes(session, record, 10))
-    assert [list(it.what) for it in changes] == [["add column price integer"], ["rename column note to remark"]]
+    assert [list(it.what) for it in changes] == [["ADD COLUMN price integer"], ["RENAME COLUMN note TO remark"]]
     assert {(tuple(it.delivered), tuple(it.waits_for)) for it in changes} == {((), ("audit", "reporting"))}
     site.deliver("reporting").raise_error()
     changes = _of(site, lambda session, record: newest_changes(session, record, 10))

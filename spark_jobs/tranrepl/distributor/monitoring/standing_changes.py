@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
 from tranrepl.distributor.monitoring.watermarks import known_watermarks
 from tranrepl.distributor.tables import msschema_changes
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
+from tranrepl.model.schema_change import SchemaChange
+from tranrepl.schema.words import parts_in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +58,12 @@ def _change(row: sa.Row[Any], reached: dict[str, bytes]) -> StandingChange:
         command_id=row.command_id,
         time=row.entry_time,
         article=None if change is None else str(change.source),
-        what=[f"script {script}"] if change is None else list(_in_words(change)),
+        what=[f"script {script}"] if change is None else _in_words(change),
         delivered=[name for name, watermark in reached.items() if watermark >= seqno],
         waits_for=[name for name, watermark in reached.items() if watermark < seqno],
     )
 
 
-def _in_words(change: SchemaChange) -> Iterator[str]:
-    if change.new_article_id is None:
-        yield f"{change.tag}: the article ends"
-    for column in change.columns:
-        yield _column_in_words(column)
-    for label in change.labels:
-        yield label.in_words()
-    for partition in change.partitions:
-        new = "" if partition.new_name is None else f" to {partition.new_name}"
-        yield f"{partition.action} partition {partition.table}{new}"
-    if change.rows_unknown is not None:
-        yield f"rows not known: {change.rows_unknown}"
-    yield from change.notes
-    if not change.changes_destination and change.new_article_id and not (change.notes or change.rows_unknown):
-        yield f"{change.tag}: nothing to do at the Subscribers"
-
-
-def _column_in_words(column: ColumnChange) -> str:
-    if column.action is ColumnAction.RENAME:
-        return f"rename column {column.column} to {column.new_name}"
-    if column.action is ColumnAction.DROP_NOT_NULL:
-        return f"column {column.column}: drop not null"
-    type_name = f" {column.type_name}" if column.type_name else ""
-    return f"{column.action} column {column.column}{type_name}"
+def _in_words(change: SchemaChange) -> list[str]:
+    parts = [*parts_in_words(change), *change.notes]
+    return parts or [f"{change.tag}: nothing to do at the Subscribers"]

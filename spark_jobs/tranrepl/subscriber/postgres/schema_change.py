@@ -18,6 +18,7 @@ from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
+from tranrepl.schema.words import change_in_words
 from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows
@@ -36,7 +37,7 @@ from tranrepl.subscriber.postgres.missing_types import require_types
 from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
-from tranrepl.subscriber.schema_changes import Recorded, alter_columns, change_text, standing, told
+from tranrepl.subscriber.schema_changes import Recorded, alter_columns, standing, told
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _LOCK_SECONDS = 2.0
@@ -77,7 +78,7 @@ class SchemaChangeApply:
         with translated_errors(self._where):
             recorded = self._definitions.recorded()
         if standing(step, recorded, self._articles, self._where) is Recorded.AFTER:
-            self._said.append(f"{self._where}: {change_text(step.change)}: the table is of that definition already")
+            self._said.append(f"{self._where}: {change_in_words(step.change)}: the table is of that definition already")
             return
         self._said += told(step, self._where)
         if step.new is not None:
@@ -141,7 +142,7 @@ class SchemaChangeApply:
         except DataError as error:
             raise ConfigurationError(
                 f"{error.message}: a deferred constraint does not hold where its transaction changes the schema "
-                f"({change_text(step.change)}), and it cannot wait for the commit",
+                f"({change_in_words(step.change)}), and it cannot wait for the commit",
                 remedy="not_for_replication: true for the subscription keeps foreign keys from acting on deliveries; "
                 "or drop the constraint at the Subscriber, deliver, and add it again",
                 article=str(step.change.source),
@@ -168,8 +169,8 @@ class SchemaChangeApply:
             except psycopg.Error as error:
                 raise translate(self._where, error) from error
         raise TransientError(
-            f"{self._where}: table {name} is in use: {change_text(step.change)} waited {_LOCK_ATTEMPTS} times for its "
-            "lock",
+            f"{self._where}: table {name} is in use: {change_in_words(step.change)} waited {_LOCK_ATTEMPTS} times for "
+            "its lock",
             remedy="it is tried again with the next delivery; pg_locks and pg_stat_activity show who uses the table",
             article=str(step.change.source),
         )
