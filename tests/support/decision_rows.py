@@ -66,7 +66,7 @@ TYPES = (
 
 ROWS = (
     _column("ADD COLUMN c int", name="add_plain"),
-    _column("ADD COLUMN c text NOT NULL DEFAULT 'it''s'", name="add_known", looser=("c",)),
+    _column("ADD COLUMN c text NOT NULL DEFAULT 'it''s'", name="add_known"),
     _column("ADD c bigint DEFAULT (extract(epoch FROM now()) * 1000000)::bigint", name="add_stable"),
     _column("ADD COLUMN c int DEFAULT 5", name="add_chosen", article=_SOME, told="c is not among", lacking=("b", "c")),
     _column("ADD COLUMN c int DEFAULT (random() * 1000)::int", name="add_volatile", copied=True),

@@ -22,8 +22,15 @@ def change(
     )
 
 
-def added(column: Column, value: str | None = None) -> ColumnChange:
-    return ColumnChange(action=ColumnAction.ADD, column=column.name, type_name=column.type_name, existing_value=value)
+def added(column: Column, value: str | None = None, default: str | None = None) -> ColumnChange:
+    return ColumnChange(
+        action=ColumnAction.ADD,
+        column=column.name,
+        type_name=column.type_name,
+        existing_value=value,
+        default=default,
+        not_null=column.not_null,
+    )
 
 
 def dropped(name: str) -> ColumnChange:

@@ -66,6 +66,8 @@ class ColumnChange(BaseModel):
     """What rows that were there before have in a column that is added, in the Publisher's text form."""
     default: str | None = None
     """The default of a column that is added, in the Publisher's SQL."""
+    not_null: bool = False
+    """A column that is added is NOT NULL."""
     generation_expression: str | None = None
     """What a generated column that is added or renamed is generated from, in the Publisher's SQL. It does not travel,
     and a Subscriber may do without it."""

@@ -81,6 +81,7 @@ _VALUES = rf"\( {_VALUE}(?: , {_VALUE})* \)"
 _BOUND = re.compile(
     rf"default|for values (?:in {_VALUES}|from {_VALUES} to {_VALUES}|with \( modulus NUMBER , remainder NUMBER \))"
 )
+_CONSTANT = re.compile(rf"(?:(?:- )?NUMBER|TEXT|true|false|\( (?:- )?NUMBER \))(?: :: (?:{_TYPE.pattern}))?")
 _STRATEGIES = ("range", "list", "hash")
 _QUALIFYING = ("operator",)
 """`OPERATOR(schema.+)`: an operator of a schema."""
@@ -138,6 +139,22 @@ def read_division(text: str) -> Tokens:
     if len(depths) < 3 or depths[0] != 1 or 0 in depths[:-1]:
         raise _unread(text, "partition key")
     return tokens
+
+
+@lru_cache(maxsize=1024)
+def constant_text(text: str) -> str | None:
+    """Return the value of an expression that is one constant, as in `5`, `'x'::text`, `true`; None where it is anything
+    else."""
+    try:
+        tokens = _tokens(text, "constant")
+    except ValueError:
+        return None
+    if _CONSTANT.fullmatch(" ".join(map(_shape, tokens))) is None:
+        return None
+    first, *rest = (it for it in tokens if not _is(it, "("))
+    if first.kind is TokenKind.OPERATOR:
+        return f"-{rest[0].text}"
+    return first.text.lower()[0] if first.kind is TokenKind.WORD else first.text
 
 
 def _unread(text: str, kind: str) -> ValueError:

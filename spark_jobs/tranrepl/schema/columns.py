@@ -183,6 +183,7 @@ class ColumnDifference:
             collation=self._collation(column),
             existing_value=None if generated else self.altered.existing_values.get(column.ordinal),
             default=column.default if has_default else None,
+            not_null=column.not_null,
             generation_expression=column.default if generated else None,
         )
 

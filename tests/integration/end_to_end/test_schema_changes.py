@@ -17,14 +17,15 @@ from tranrepl.failpoint import Failpoint
 from tranrepl.log_reader import draining
 
 _SHAPE = """
-SELECT column_name, data_type, character_maximum_length, is_nullable
+SELECT column_name, data_type, character_maximum_length, is_nullable, column_default
   FROM information_schema.columns WHERE table_name = 'item' ORDER BY column_name
 """
 _HISTORY = [
     ["INSERT INTO item SELECT n, 'n' || n, n, n FROM generate_series(1, 5) n"],
     ["ALTER TABLE item ADD COLUMN c text DEFAULT 'x''y'", "UPDATE item SET c = 'z' WHERE id = 1"],
     ["ALTER TABLE item RENAME name TO swapped", "ALTER TABLE item RENAME spare TO name"],
-    ["ALTER TABLE item RENAME swapped TO spare", "INSERT INTO item VALUES (6, 'six', 6, 6, NULL)"],
+    ["ALTER TABLE item ADD COLUMN size int NOT NULL DEFAULT 5, ADD COLUMN low int DEFAULT -1"],
+    ["ALTER TABLE item RENAME swapped TO spare", "INSERT INTO item VALUES (6, 'six', 6, 6, NULL, 7, NULL)"],
     [
         "UPDATE item SET price = 7 WHERE id = 2",
         "ALTER TABLE item DROP COLUMN price",

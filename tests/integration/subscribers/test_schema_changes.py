@@ -248,6 +248,77 @@ def test_rows_that_were_there_get_values_as_rows_that_come_do(plain_site: Site) 
     assert None not in there
 
 
+_DEFAULTS = (
+    # The type, the value of rows that were there, the default in the Publisher's SQL.
+    ("boolean", "t", "true"),
+    ("integer", "-5", "'-5'::integer"),
+    ("bigint", "9223372036854775807", "'9223372036854775807'::bigint"),
+    ("numeric(10,2)", "5.00", "5"),
+    ("double precision", "-0.5", "'-0.5'::numeric"),
+    ("character varying(30)", "O'Neil % :x \\ \u20ac", "'O''Neil % :x \\ \u20ac'::character varying"),
+    ("text", "line\nline\ttab", "'line\nline\ttab'::text"),
+    ("bytea", "\\x00ff27", "'\\x00ff27'::bytea"),
+    ("date", "2024-02-29", "'2024-02-29'::date"),
+    ("timestamp without time zone", "2024-02-29 12:00:00.5", "'2024-02-29 12:00:00.5'::timestamp without time zone"),
+    ("timestamp with time zone", "2024-02-29 12:00:00+00", "'2024-02-29 13:00:00+01'::timestamp with time zone"),
+    ("jsonb", '{"a": 1}', """'{"a": 1}'::jsonb"""),
+)
+
+
+@pytest.mark.parametrize("not_null", [True, False], ids=["not null", "null"])
+def test_a_default_that_is_a_constant_is_the_subscribers_too(plain_site: Site, not_null: bool) -> None:
+    site, old = plain_site, plain_site.article("vendor", [ID])
+    columns = [Column(f"c{at}", it, not_null=not_null) for at, (it, *_) in enumerate(_DEFAULTS)]
+    new = site.next_definition(old, [ID, *columns])
+    additions = [added(it, value, default) for it, (_, value, default) in zip(columns, _DEFAULTS, strict=True)]
+    history = History().insert(old, ["1"]).schema(change(old, new, *additions))
+    result = site.deliver(history.insert(new, ["2", *(value for _, value, _ in _DEFAULTS)]))
+    assert result.error is None, result.error
+    site.execute("INSERT INTO vendor (id) VALUES (3)")
+    (_, *there), (_, *came), (_, *given) = site.rows("vendor")
+    assert there == came == given
+    assert None not in there
+    for at, column in enumerate(columns, start=4):
+        null = f"INSERT INTO vendor (id, {column.name}) VALUES ({at}, NULL)"
+        if not_null:
+            with pytest.raises(Exception, match=f"(?i){column.name}.*null|null.*{column.name}"):
+                site.execute(null)
+        else:
+            site.execute(null)
+
+
+@pytest.mark.parametrize(
+    ("value", "default"),
+    [("7", None), ("7", "random_number()"), ("7", "8"), (None, "7")],
+    ids=["none", "no constant", "another constant", "rows without it"],
+)
+def test_another_default_stays_at_the_publisher(plain_site: Site, value: str | None, default: str | None) -> None:
+    site, old, rank = plain_site, plain_site.article("vendor", [ID]), Column("c", "integer", not_null=True)
+    new = site.next_definition(old, [ID, rank])
+    result = site.deliver(History().insert(old, ["1"]).schema(change(old, new, added(rank, value, default))))
+    assert result.error is None, result.error
+    site.execute("INSERT INTO vendor (id) VALUES (3)")
+    assert site.rows("vendor") == [(1, None if value is None else 7), (3, None)]
+
+
+def test_a_column_of_a_default_takes_null_and_another_type_later(plain_site: Site) -> None:
+    site, old = plain_site, plain_site.article("vendor", [ID])
+    require(site.connection, Requirement.COLLATIONS_OF_ALTERED_COLUMNS)
+    code = Column("code", "character varying(5)", not_null=True)
+    new = site.next_definition(old, [ID, code])
+    free = site.next_definition(new, [ID, Column("code", "character varying(9)")])
+    number = site.next_definition(free, [ID, Column("code", "integer")])
+    history = History().insert(old, ["1"]).schema(change(old, new, added(code, "abc", "'abc'::character varying")))
+    history.schema(change(new, free, nullable("code"), retyped(Column("code", "character varying(9)"))))
+    history.insert(free, ["2", None])
+    rewritten = change(free, number, retyped(Column("code", "integer"))).model_copy(
+        update={"rows_unknown": "rewritten"}
+    )
+    result = site.deliver(history.schema(rewritten).insert(number, ["3", "4"]))
+    assert result.error is None, result.error
+    assert site.rows("vendor") == [(1, None), (2, None), (3, 4)]
+
+
 def test_a_generated_column_is_left_out_and_told(plain_site: Site) -> None:
     site, old = plain_site, _vendor(plain_site)
     if site.kind.database == "postgres":

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,6 +20,7 @@ from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
+from tranrepl.model.source_sql import constant_text
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.column_steps import (
@@ -77,6 +80,30 @@ def reload_reason(change: SchemaChange, old: RegisteredArticle) -> str | None:
         elif it.action is ColumnAction.RETYPE and known is not None and not _same_text(known.type_name, it.type_name):
             return f"column {it.column} changed from {known.type_name} to {it.type_name}, which is written otherwise"
     return None
+
+
+def has_constant_default(change: ColumnChange) -> bool:
+    """Return whether a column that is added has a default that is a constant: the value that rows of before have."""
+    value = change.existing_value
+    if change.action is not ColumnAction.ADD or change.default is None or value is None:
+        return False
+    constant = constant_text(change.default)
+    return constant is not None and _same_value(constant, value, source_type(change.type_name or "").family)
+
+
+def _same_value(constant: str, value: str, family: Family) -> bool:
+    """Return whether a constant is written for this value: a type may write it otherwise."""
+    try:
+        match family:
+            case Family.NUMERIC | Family.REAL | Family.DOUBLE:
+                return Decimal(constant) == Decimal(value)
+            case Family.TIMESTAMP | Family.TIMESTAMP_WITH_ZONE:
+                return datetime.fromisoformat(constant) == datetime.fromisoformat(value)
+            case Family.CHARACTER:
+                return constant.rstrip(" ") == value.rstrip(" ")
+    except (ArithmeticError, ValueError, TypeError):
+        pass
+    return constant == value
 
 
 def _same_text(before: str, after: str | None) -> bool:
@@ -163,7 +190,7 @@ class _Plan:
         else:
             added = self._added(change)
             self.steps.append(added)
-            self.columns[name] = TableColumn(name, self._spelled(added.type), nullable=True)
+            self.columns[name] = TableColumn(name, self._spelled(added.type), nullable=not added.not_null)
         self.types[name] = change.type_name or ""
 
     def _added(self, change: ColumnChange) -> AddedColumn:
@@ -181,7 +208,10 @@ class _Plan:
                 remedy="add the column to the table by hand, of a type that holds the value",
                 article=str(self.new.source),
             ) from error
-        return AddedColumn(change.column, made, described.spelling, converts.bind, value)
+        kept = value is not None and has_constant_default(change)
+        default = self.database.constant(value, converts.bind) if kept else None
+        not_null = change.not_null and default is not None
+        return AddedColumn(change.column, made, described.spelling, converts.bind, value, default, not_null)
 
     def _drop(self, change: ColumnChange) -> None:
         self.types.pop(change.column, None)

@@ -63,9 +63,10 @@ class AlembicColumns:
                 self.retype(step)
 
     def _add(self, step: AddedColumn) -> None:
-        column = sa.Column(always_quoted(step.name), step.type, nullable=True)
+        column = sa.Column(always_quoted(step.name), step.type, server_default=step.default, nullable=not step.not_null)
         self.operations.add_column(self.table, column, schema=self.schema)
-        if step.value is not None:
+        # A default says nothing of the rows of before, unless they may not be NULL.
+        if step.value is not None and not step.not_null:
             table = sa.table(self.table, sa.column(always_quoted(step.name), step.bind), schema=self.schema)
             self.session.execute(sa.update(table).values({step.name: step.value}))
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from sqlalchemy import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """It takes NULL. Rows that are there get `value`, which is bound as `bind`; None is NULL."""
+    """Rows that are there get `value`, which is bound as `bind`; None is NULL."""
 
     name: str
     type: TypeEngine[Any]
@@ -19,9 +20,14 @@ class AddedColumn:
     """The type as messages name it."""
     bind: TypeEngine[Any]
     value: Any = None
+    default: ColumnElement[Any] | None = field(default=None, compare=False)
+    """`value` as a constant of DDL, where rows to come without a value get it too; else they get NULL."""
+    not_null: bool = False
+    """It takes no NULL: then it has a default."""
 
     def in_words(self) -> str:
-        return f"ADD COLUMN {self.name} {self.spelling}"
+        declared = f"{self.spelling}{' NOT NULL' if self.not_null else ''}"
+        return f"ADD COLUMN {self.name} {declared}{'' if self.default is None else ' DEFAULT'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from sqlalchemy import types
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import (
     ArgumentError,
+    CompileError,
     DataError as DriverDataError,
     DBAPIError,
     IntegrityError,
@@ -268,6 +269,17 @@ class SqlDatabase(ModelDatabase):
         """Return the statement that renames a column, likewise."""
         before, now = map(self.identifiers.quoted, (column, new_name))
         return f"ALTER TABLE {self.qualified(table)} RENAME COLUMN {before} TO {now}"
+
+    def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any] | None:
+        """Return a value that is bound as `bind` as a constant of DDL; None where nobody knows how it is written."""
+        if isinstance(value, bytes | bytearray | memoryview):
+            return None
+        found = sa.literal(value, bind)
+        try:
+            found.compile(dialect=self.dialect(), compile_kwargs={"literal_binds": True})
+        except (CompileError, NotImplementedError):
+            return None
+        return found
 
     def lock_session(self, session: sa.Connection, name: str) -> bool:
         """Take a lock that ends with the session (`ddl_commits`); return whether it was to be had."""

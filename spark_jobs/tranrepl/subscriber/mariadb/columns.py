@@ -70,9 +70,8 @@ class _Net:
                 self.added = [_retyped(it, made) if it.name == name else it for it in self.added]
             case NullableColumn(name) if not self._was_added(name):
                 self._kept(name).nullable = True
-            case _:
-                # A column that is added takes NULL.
-                pass
+            case NullableColumn(name):
+                self.added = [replace(it, not_null=False) if it.name == name else it for it in self.added]
 
     def _was_added(self, name: str) -> bool:
         return any(it.name == name for it in self.added)
@@ -104,8 +103,9 @@ _KEY = sa.text(
 
 
 class MariaDbColumns:
-    """Rows that are there get an added column's value as its default, which is taken away afterwards: their table is
-    not written anew for it, no trigger fires, and no other column notices an update."""
+    """Rows that are there get an added column's value as its default, which is taken away afterwards where the
+    Publisher's is not so: their table is not written anew for it, no trigger fires, and no other column notices an
+    update."""
 
     def __init__(self, session: sa.Connection, place: Place) -> None:
         self._session = session
@@ -129,7 +129,7 @@ class MariaDbColumns:
         """Take away the defaults. Whoever inserts at the Subscriber without the column gives it NULL. A column that is
         in the key by then takes none, and has no default any more."""
         for it in _Net.of(steps).added:
-            if it.value is not None and self._takes_null(it.name):
+            if it.value is not None and it.default is None and self._takes_null(it.name):
                 self._alter([f"ALTER COLUMN {quoted_name(it.name)} SET DEFAULT NULL"])
 
     def _takes_null(self, name: str) -> bool:
@@ -162,7 +162,8 @@ class MariaDbColumns:
                 yield f"RENAME COLUMN {quoted_name(before)} TO {quoted_name(after.name)}"
         for it in net.added:
             given = "" if it.value is None else f" DEFAULT ({self._literal(it)})"
-            yield f"ADD COLUMN {quoted_name(it.name)} {self._spelled(it.type)} NULL{given}"
+            null = "NOT NULL" if it.not_null else "NULL"
+            yield f"ADD COLUMN {quoted_name(it.name)} {self._spelled(it.type)} {null}{given}"
 
     def _declarations(self, net: _Net) -> Iterator[str]:
         """Yield what changes a declaration and no name: it may be done twice."""

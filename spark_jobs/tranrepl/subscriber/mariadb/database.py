@@ -154,6 +154,9 @@ class MariaDb(NumberedDatabase):
                 raise
             raise procedure_ended_transaction(str(_NO_SUCH_SAVEPOINT)) from error
 
+    def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any] | None:
+        return sa.literal_column(f"x'{value.hex()}'") if isinstance(value, bytes) else super().constant(value, bind)
+
     def column_statements(self, session: sa.Connection, place: Place) -> MariaDbColumns:
         return MariaDbColumns(session, place)
 

@@ -128,6 +128,9 @@ class SqlServer(NumberedDatabase):
         schema, name = self.place(table)
         return schema or SCHEMA, name
 
+    def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any] | None:
+        return sa.literal_column(f"0x{value.hex()}") if isinstance(value, bytes) else super().constant(value, bind)
+
     def column_statements(self, session: sa.Connection, place: Place) -> SqlServerColumns:
         return SqlServerColumns(session, place)
 

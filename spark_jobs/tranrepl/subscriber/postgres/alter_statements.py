@@ -8,6 +8,7 @@ from psycopg import sql
 
 from tranrepl.model.schema_change import ColumnAction, ColumnChange
 from tranrepl.postgres.composed_sql import expression_sql, name_sql, type_sql
+from tranrepl.subscriber.base.column_changes import has_constant_default
 
 
 def actions(change: ColumnChange, *, keeps_rows: bool) -> Iterator[sql.Composable]:
@@ -31,7 +32,7 @@ def actions(change: ColumnChange, *, keeps_rows: bool) -> Iterator[sql.Composabl
 
 def _added(change: ColumnChange) -> Iterator[sql.Composable]:
     """Yield what adds a column; rows that are there get the Publisher's value, which PostgreSQL keeps once for all of
-    them."""
+    them. It stays the default where the Publisher's is a constant."""
     column = sql.Identifier(change.column)
     added = sql.SQL("ADD COLUMN {} {}").format(column, _type(change))
     if change.generation_expression is not None:
@@ -39,8 +40,11 @@ def _added(change: ColumnChange) -> Iterator[sql.Composable]:
     elif change.existing_value is None:
         yield added
     else:
-        yield added + sql.SQL(" DEFAULT {}").format(sql.Literal(change.existing_value))
-        yield sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(column)
+        kept = has_constant_default(change)
+        not_null = sql.SQL(" NOT NULL" if kept and change.not_null else "")
+        yield added + not_null + sql.SQL(" DEFAULT {}").format(sql.Literal(change.existing_value))
+        if not kept:
+            yield sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(column)
 
 
 def retype(change: ColumnChange) -> sql.Composed:

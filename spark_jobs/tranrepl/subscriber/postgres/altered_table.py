@@ -23,6 +23,11 @@ from tranrepl.subscriber.schema_changes import DestinationColumn
 _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
 """Something depends on the column; a view or a generated column has the column's type in it."""
 
+_HAS_DEFAULT = (
+    "SELECT a.atthasdef FROM pg_catalog.pg_attribute a "
+    "WHERE a.attrelid = pg_catalog.to_regclass(%s) AND a.attname = %s AND a.attgenerated = ''"
+)
+
 
 class PostgresTable:
     """The table as it is in the open transaction."""
@@ -94,6 +99,7 @@ class PostgresTable:
             if change.column in {it.name for it in self._described().key}:
                 yield from self._retype_key(change, error)
                 return
+            self._drop_default(change.column)
             loosened = sql.SQL("ALTER COLUMN {} DROP NOT NULL, {} USING NULL")
             done = self._execute(loosened.format(sql.Identifier(change.column), retype(change)))
         yield done
@@ -108,12 +114,19 @@ class PostgresTable:
                 f"{self._place}: rows of {self._name} were deleted: they do not fit the new type of its primary key, "
                 "and are copied again"
             )
+        self._drop_default(change.column)
         try:
             # What holds no rows takes a type to which there is no cast.
             yield self._execute(retype(change) + sql.SQL(" USING NULL"))
         except DataError:
             key = [self._article.columns[at].name for at in self._article.key_positions]
             raise self._unfit.problem(self._place, self._article, key, unfit.message) from unfit
+
+    def _drop_default(self, column: str) -> None:
+        """Drop the default that a column got with the Publisher's: it may not be a value of another type."""
+        name = qualified(self._name).as_string(self._session)
+        if self._session.execute(_HAS_DEFAULT, [name, column]).fetchone() == (True,):
+            self._execute(sql.SQL("ALTER COLUMN {} DROP DEFAULT").format(sql.Identifier(column)))
 
     def _execute(self, action: sql.Composable) -> str:
         statement = sql.SQL("ALTER TABLE {} {}").format(qualified(self._name), action)

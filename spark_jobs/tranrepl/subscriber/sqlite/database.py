@@ -99,6 +99,9 @@ class Sqlite(SqlDatabase):
             return None
         return f"is declared {declared}, of which SQLite makes numbers: the text '007' would be 7"
 
+    def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any] | None:
+        return sa.literal_column(f"x'{value.hex()}'") if isinstance(value, bytes) else super().constant(value, bind)
+
     def column_statements(self, session: sa.Connection, place: Place) -> SqliteColumns:
         return SqliteColumns(session, place)
 
