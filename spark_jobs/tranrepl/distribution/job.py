@@ -222,6 +222,6 @@ class DeliveryRun(AgentRun):
 
     def record_undelivered(self, result: JobResult) -> None:
         """Record how many commands the Subscriber lacks, once it has what the result says."""
-        if result.last_xact_seqno is not None and result.error is None:
+        if result.last_xact_seqno is not None:
             watermark = bytes.fromhex(result.last_xact_seqno)
             self.database.deliveries.record_undelivered(self._record, self._subscription, watermark)
