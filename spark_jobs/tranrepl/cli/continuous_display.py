@@ -18,16 +18,12 @@ from rich.table import Table
 from tranrepl.admin.run import LOG_READER
 from tranrepl.cli.output import counted
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
-from tranrepl.distributor.notifications import Listener
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.topology import Topology
 
 _LINE_EVERY_SECONDS = 10.0
 _LOOKED_EVERY_SECONDS = 1.0
-_LOOKED_AFTER_NEWS_SECONDS = 20.0
-"""For so long after the last notification, histories are looked at: agents record what they did some seconds later."""
-_LOOKED_ANYWAY_SECONDS = 60.0
 _RATE_OVER_SECONDS = 10.0
 _WAITED_SECONDS = 2.0
 _GETS_ON = (RunStatus.IN_PROGRESS, RunStatus.SUCCEED, RunStatus.IDLE)
@@ -124,11 +120,6 @@ class ContinuousDisplay:
             self.agents[name].backlog = backlog
             return self.agents[name].goes_on(row)
 
-    def awaits_an_agent(self) -> bool:
-        """Return whether an agent is to go on after an error."""
-        with self._lock:
-            return any(it.failed_at is not None for it in self.agents.values())
-
     def table(self) -> Table:
         """Return the table as it is now."""
         table = Table("agent", "state")
@@ -176,13 +167,11 @@ def _show(
     shown: list[str] = []
     with histories.database:
         while not over.wait(every):
-            if histories.have_news(time.monotonic()) or display.awaits_an_agent():
-                for name in display.agents:
-                    histories.show(name, display)
+            for name in display.agents:
+                histories.show(name, display)
             if (lines := display.lines()) != shown:
                 shown = lines
                 show()
-    histories.stop_listening()
 
 
 @dataclass
@@ -192,10 +181,6 @@ class _Histories:
     topology: Topology
     console: Console
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    _listener: Listener | None = None
-    _told_at: float | None = None
-    """None: whether notifications come through is not known."""
-    _looked_at: float = 0.0
 
     @cached_property
     def database(self) -> DistributionDatabase:
@@ -204,30 +189,6 @@ class _Histories:
     @cached_property
     def _record(self) -> PublicationRecord:
         return self.database.publications.get(self.topology.publication.publication)
-
-    def have_news(self, now: float) -> bool:
-        """Return whether to look: seldom, as long as notifications come through and nobody tells anything."""
-        with suppress(ReplicationError):
-            self._listen(now)
-        is_quiet = self._told_at is not None and now - self._told_at > _LOOKED_AFTER_NEWS_SECONDS
-        if is_quiet and now - self._looked_at < _LOOKED_ANYWAY_SECONDS:
-            return False
-        self._looked_at = now
-        return True
-
-    def _listen(self, now: float) -> None:
-        if self._listener is None:
-            distributor, number = self.topology.distributor_connection, self._record.publication_id
-            # The agents say it.
-            self._listener = Listener(distributor, number, says_when_lost=False)
-        if self._listener.told():
-            self._told_at = now
-        elif self._listener.fileno() is None:
-            self._told_at = None
-
-    def stop_listening(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
 
     def show(self, name: str, display: ContinuousDisplay) -> None:
         """Show an agent, as soon as it has a row of a job that began after this."""

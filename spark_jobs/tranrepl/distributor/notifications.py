@@ -59,7 +59,6 @@ class Listener:
 
     connection: Connection
     publication_id: int
-    says_when_lost: bool = True
     _session: Session | None = field(default=None, init=False)
     _open_again_at: float = field(default=0.0, init=False)
 
@@ -109,8 +108,7 @@ class Listener:
             self.close()
 
     def _say_lost(self, error: Exception) -> None:
-        if self.says_when_lost:
-            log.warning("no notifications for some seconds: %s", " ".join(str(error).split()))
+        log.warning("no notifications for some seconds: %s", " ".join(str(error).split()))
 
     def close(self) -> None:
         """Listen no more, for some seconds at least: the next `wait` after them opens another session."""
