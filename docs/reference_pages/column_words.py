@@ -30,8 +30,7 @@ TABLES: Mapping[str, str] = {
     "msrepl_distributor": "One row, made with the tables: a command store is marked with it, so that no other "
     "distribution database cleans it up.",
     "msreplication_snapshots": "A row for each range of rows that a snapshot has copied, and one (range 0) for each "
-    "article. PostgreSQL's table has two more columns: `created` (whether `setup` made the table) and `deferred` (what "
-    "is created after the rows).",
+    "article.",
     "mssubscription_articles": "A row for each article: the definition that is applied to its table and generated "
     "procedures. A schema change moves it. Other publications' `check` and `setup` look whether its table is theirs "
     "too.",
@@ -39,6 +38,8 @@ TABLES: Mapping[str, str] = {
     "another text was edited by hand.",
 }
 COLUMNS: Mapping[str, str] = {
+    "msreplication_snapshots.created": "Whether `setup` made the table",
+    "msreplication_snapshots.deferred": "Statements that are executed after the rows are copied, such as indexes",
     "revision": "Of these tables: grows when one of them changes",
     "version": "Of tranrepl",
     "publication_id": "Row of `mspublications`",

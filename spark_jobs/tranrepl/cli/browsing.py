@@ -36,7 +36,7 @@ def browse(
             "--subscription",
             "-s",
             metavar="NAME",
-            help="Name procedures as this Subscriber has them, and show what a schema change runs there.",
+            help="Name procedures as this Subscriber has them.",
             show_default="the first",
             autocompletion=complete_subscription,
         ),
