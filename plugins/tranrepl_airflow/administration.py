@@ -102,7 +102,7 @@ class AdministrationOperator(PublicationOperator):
         raise logged_failure(stopped, Place(self.settings_file, chosen_subscription(context) or ""))
 
     def _done(self, action: AdministrationAction, context: Context) -> str:
-        # Imported here: database drivers are not for whoever parses a DAG file.
+        # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.admin.acknowledgement import acknowledge_errors
         from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
         from tranrepl.admin.trace import post_token

@@ -1,4 +1,4 @@
-"""A Subscriber's tables as Airflow's assets, for whoever schedules by what arrives in them."""
+"""A Subscriber's tables as Airflow's assets, for DAGs that are scheduled by their deliveries."""
 
 from __future__ import annotations
 

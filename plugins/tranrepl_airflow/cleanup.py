@@ -29,7 +29,7 @@ class CleanupOperator(PublicationOperator):
     """
 
     def execute(self, context: Context) -> Any:
-        # Imported here: database drivers are not for whoever parses a DAG file.
+        # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.admin.cleanup import clean_up
         from tranrepl.topology import Topology
 

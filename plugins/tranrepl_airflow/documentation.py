@@ -41,7 +41,7 @@ DISTRIBUTE = (
 )
 RETRY = (
     "Delivers over a single connection what `distribute` could not. Where no batch failed it says so and ends.\n\n"
-    "**If it fails**, the subscription stands at one command that cannot be applied; nothing after it is delivered. "
+    "**If it fails**, the subscription stopped at one command that cannot be applied; nothing after it is delivered. "
     f"The end of its log names the command and what can be done; {_RUNBOOK} says when to do what. It is skipped where "
     "`distribute` failed for a reason that a person must remove first.\n"
 )
@@ -173,8 +173,8 @@ def reinitialization_doc(publication: Publication) -> str:
 def _bounds(publication: Publication) -> str:
     if publication.is_continuous:
         return (
-            f"A run lasts {publication.run_for} s (`run_for`): log reader and deliveries stay up in it, side by side "
-            "(`docs/how-to/continuous-agents.md`)."
+            f"A run lasts {publication.run_for} s (`run_for`): log reader and deliveries are continuous agents, side "
+            "by side (`docs/how-to/continuous-agents.md`)."
         )
     return (
         "A scheduled run or a backfill (`docs/how-to/backfill.md`) delivers the transactions committed before the end "
@@ -184,7 +184,7 @@ def _bounds(publication: Publication) -> str:
 
 def _schedule(schedule: str | None) -> str:
     if schedule == CONTINUOUS:
-        return "continuous: one run follows the other, and agents stay up"
+        return "continuous: one run follows the other, with continuous agents"
     return f"schedule `{schedule}` (UTC)" if schedule else "manual runs only"
 
 

@@ -20,7 +20,7 @@ def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> J
     """Return the finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
     if isinstance(request, ValidationRequest) or _is_continuous(request):
         return None
-    # Imported here: database drivers are not for whoever parses a DAG file.
+    # Imported here: parsing a DAG file loads no database driver.
     from tranrepl.topology import Topology
 
     topology = Topology(request.publication, connections)

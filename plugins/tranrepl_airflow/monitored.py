@@ -82,7 +82,7 @@ class MonitoredPublication(BaseModel):
 
     @property
     def thresholds(self) -> Thresholds:
-        # Imported here: database drivers are not for whoever parses a DAG file.
+        # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.admin.status.state import Thresholds
 
         return Thresholds(self.latency_threshold, self.max_distretention * 3600)

@@ -101,7 +101,7 @@ class _CheckingOperator(PublicationOperator):
 
     def execute(self, context: Context) -> Any:
         """Do it, and end the task with what stops it."""
-        # Imported here: database drivers are not for whoever parses a DAG file.
+        # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.topology import Topology
 
         try:

@@ -100,7 +100,7 @@ class ReinitializeOperator(InitializeOperator):
         return super().execute(context)
 
     def _run(self, context: Context) -> JobResult:
-        # Imported here: database drivers are not for whoever parses a DAG file.
+        # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.snapshot.reinitialization import mark_for_reinitialization
         from tranrepl.topology import Topology
 

@@ -96,7 +96,7 @@ def _of_delivery(subscription: str, result: JobResult) -> Iterator[_Metric]:
 
 
 def _left(publication: Publication, agent: str, subscription: str) -> Iterator[_Metric]:
-    # Imported here: database drivers are not for whoever parses a DAG file.
+    # Imported here: parsing a DAG file loads no database driver.
     from tranrepl.topology import Topology
 
     ends = [publication.publisher.connection, publication.distributor.connection]

@@ -159,7 +159,7 @@ def test_a_publication_whose_agents_deliver_continuously_says_so(
             (found,) = client.get("/api/overview").json()
             assert [it["kind"] for it in found["warnings"]] == warnings_told
         assert "In progress, last progress <time" in client.get("/").text
-        assert "Agents stay up" in client.get(f"/publication/{NAME}/actions").text
+        assert "Continuous agents" in client.get(f"/publication/{NAME}/actions").text
 
 
 @pytest.mark.usefixtures("dags", "distribution")
