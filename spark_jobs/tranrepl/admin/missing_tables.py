@@ -91,7 +91,7 @@ def missing_table_warnings(
     }
     return {
         source: f"article {source}: {subscriber.where}: {what} is missing, with its rows: `tranrepl setup FILE` makes "
-        f"it anew, and {becomes[source]}"
+        f"it again, and {becomes[source]}"
         for source, what in found.items()
     }
 

@@ -225,5 +225,5 @@ def _ask(distribution: Connection, answer: Future[ClockDifference]) -> None:
 def _read_clock(session: Session) -> datetime:
     row = session.execute("SELECT clock_timestamp()").fetchone()
     if row is None or not isinstance(row[0], datetime):
-        raise InternalError("a server told no time")
+        raise InternalError("a server returned no time")
     return row[0]

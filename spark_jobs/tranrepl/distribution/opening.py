@@ -57,9 +57,9 @@ class OpenDistribution:
         if self.subscription.status is SubscriptionStatus.INACTIVE:
             why = "is inactive"
         elif began is not None and is_before(watermark, began):
-            why = f"stands at 0x{watermark.hex()}, before the snapshot that it began with"
+            why = f"has watermark 0x{watermark.hex()}, before the snapshot that it began with"
         elif removed is not None and watermark < removed:
-            why = f"stands at 0x{watermark.hex()}, and clean-up has removed what follows"
+            why = f"has watermark 0x{watermark.hex()}, and clean-up has removed what follows"
         else:
             self._refuse_unknown(watermark)
             self._refuse_forgotten_snapshots()
@@ -85,7 +85,7 @@ class OpenDistribution:
         if not holds_transaction(self.record, self.database.batches.around(self.record, watermark), watermark):
             name = self.subscription.subscription
             raise MustBeReinitializedError(
-                f"subscription {name} of publication {self.record.publication} stands at 0x{watermark.hex()}, a "
+                f"subscription {name} of publication {self.record.publication} has watermark 0x{watermark.hex()}, a "
                 f"transaction that {self.database.where} does not know; the last one that it knows of is "
                 f"0x{recorded.hex()}: the Publisher and the distribution database were restored from a backup, and the "
                 "Subscriber is ahead, or another distribution database delivers to it",

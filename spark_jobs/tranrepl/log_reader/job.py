@@ -123,7 +123,7 @@ class LogReaderRun(AgentRun):
         except ConfigurationError as error:
             if before in (None, self._version):
                 raise
-            self._notice([f"the log reader has ended, as the publication was set up anew: {error.message}"])
+            self._notice([f"the log reader has ended, as the publication was set up again: {error.message}"])
             self._is_set_up_otherwise = True
             return None
         reader.record_progress = lambda drained: self.progress(self.total.plus(drained))

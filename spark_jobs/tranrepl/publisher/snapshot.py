@@ -15,7 +15,7 @@ from tranrepl.publisher.comparison import PublisherComparison
 Values = list[str | None]
 
 _REGISTERING = (
-    "`tranrepl log-reader FILE` registers the schema change; where it does not, because it was not announced, "
+    "`tranrepl log-reader FILE` registers the schema change; where it does not, because it was not captured, "
     "`tranrepl setup FILE` does"
 )
 _SETTING_UP = (

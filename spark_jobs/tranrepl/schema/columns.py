@@ -113,7 +113,7 @@ class ColumnDifference:
             return f"its rows were rewritten for another type of column {', '.join(new.name for _, new in retyped)}"
         unannounced = [it.name for it in (*(new for _, new in retyped), *self._added) if self._is_unannounced(it)]
         if unannounced:
-            return f"column {', '.join(unannounced)} was added or altered by a command that announced nothing"
+            return f"column {', '.join(unannounced)} was added or altered by a command that was not captured"
         added = [it.name for it in self._added if self._is_unknown(it)]
         return f"column {', '.join(added)} was added with values that the log does not have" if added else None
 

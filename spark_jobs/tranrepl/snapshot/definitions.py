@@ -168,7 +168,7 @@ def _behind(
     changes = chain_of_changes(stored, standing.article_id, article.article_id)
     if changes is None:
         raise ConfigurationError(
-            f"article {article.source}: {opened.subscriber.where}: its table stands at an earlier definition, and the "
+            f"article {article.source}: {opened.subscriber.where}: its table has an earlier definition, and the "
             "schema changes since are not stored any more",
             remedy=f"alter table {article.destination} there as the Publisher's is, or drop it; then run "
             "`tranrepl setup FILE`",

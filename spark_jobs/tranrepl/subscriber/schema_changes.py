@@ -91,7 +91,7 @@ def standing(
     if found > step.old.article_id:
         return Recorded.AFTER
     raise ConfigurationError(
-        f"article {step.change.source}: {where}: its table stands at definition {found}, and the schema change that "
+        f"article {step.change.source}: {where}: its table has definition {found}, and the schema change that "
         f"comes next begins with definition {step.old.article_id}: one between was skipped",
         remedy=f"`tranrepl reinitialize FILE -s NAME --article {step.change.source}` brings the table to the "
         "article's definition and copies its rows",

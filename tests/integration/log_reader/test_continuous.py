@@ -302,7 +302,7 @@ def test_an_article_that_setup_adds_is_read_from_its_beginning(site: Site) -> No
         _write(site, 2)
         result = reader.result()
     assert result.error is None
-    assert any("the publication was set up anew" in it for it in result.notices)
+    assert any("the publication was set up again" in it for it in result.notices)
     larger.read_log().raise_error()
     larger.deliver().raise_error()
     assert larger.differences() == []

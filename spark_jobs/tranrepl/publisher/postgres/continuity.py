@@ -101,7 +101,7 @@ class Continuity:
         last, confirmed = self._last(), slot.confirmed_flush_lsn
         if self.registered.start is not None and confirmed < lsn_of(self.registered.start):
             raise self._log_reset(
-                f"its slot stands at {lsn_text(confirmed)}, before reading it began, as after a backup was restored"
+                f"its slot is at {lsn_text(confirmed)}, before reading it began, as after a backup was restored"
             )
         if confirmed == lsn_of(self.registered.position) or last is None or last < confirmed:
             return confirmed
@@ -153,7 +153,7 @@ class Continuity:
 
     def _slot_is_ahead(self, slot: Slot, registered: int) -> MustBeReinitializedError:
         return _broken(
-            f"{self.where}: replication slot {slot.name} stands at {lsn_text(slot.confirmed_flush_lsn)}, but the log "
+            f"{self.where}: replication slot {slot.name} is at {lsn_text(slot.confirmed_flush_lsn)}, but the log "
             f"is registered only up to {lsn_text(registered)}: changes between the two are lost. The slot was advanced "
             "or created again by somebody else, or the distribution database was restored from a backup"
         )

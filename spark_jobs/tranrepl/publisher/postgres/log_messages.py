@@ -82,7 +82,7 @@ def _refuse_moved(slot: str, start: int, copied_at: Sequence[int]) -> None:
     moved = [it for it in copied_at if it > start]
     if moved:
         raise TransientError(
-            f"replication slot {slot} stands at {lsn_text(moved[0])} by now, and was to be read from {lsn_text(start)}",
+            f"replication slot {slot} is at {lsn_text(moved[0])} by now, and was to be read from {lsn_text(start)}",
             remedy="run again: the next run looks at it again",
         )
 

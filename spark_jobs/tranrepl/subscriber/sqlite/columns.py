@@ -72,7 +72,7 @@ class SqliteColumns(AlembicColumns):
             raise ConfigurationError(
                 f"table {table}: column {name} is to be dropped, which is of its primary key, and foreign keys refer "
                 "to the table",
-                remedy="make the tables that refer to it anew without these foreign keys, then `tranrepl run FILE`",
+                remedy="make the tables that refer to it again without these foreign keys, then `tranrepl run FILE`",
             )
         else:
             rebuild(self.session, table, self._text(), (), dropped=name)
