@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -39,6 +40,53 @@ class Constraints(_Constraint):
 
     unique_keys: tuple[UniqueKey, ...] = ()
     references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArticleTable(Generic[Table]):
+    """An article's table: `columns` are the catalogue's names of the published ones, in the article's order."""
+
+    article_id: int
+    table: Table
+    columns: tuple[str, ...]
+
+    def positions(self, columns: Sequence[str | None]) -> tuple[int, ...] | None:
+        """Return the positions of columns; None where one is not published, or is an expression."""
+        known = [self.columns.index(it) for it in columns if it in self.columns]
+        return tuple(known) if len(known) == len(columns) else None
+
+    def unique_key(self, columns: Sequence[str | None]) -> UniqueKey:
+        known = [self.columns.index(it) for it in columns if it in self.columns]
+        return UniqueKey(
+            article_id=self.article_id, positions=tuple(known), values_known=0 < len(known) == len(columns)
+        )
+
+
+def constraints_among(
+    tables: Sequence[ArticleTable[Table]],
+    unique_keys: Iterable[tuple[Table, Sequence[str | None]]],
+    foreign_keys: Iterable[tuple[Table, Sequence[str], Table, Sequence[str]]],
+) -> Constraints:
+    """Return the constraints of articles' tables. A column of a unique key is None for an expression; a foreign key is
+    one table's columns and another one's, and counts where all are published: what is not sent does not change."""
+    by_table: dict[Table, list[ArticleTable[Table]]] = {}
+    for it in tables:
+        by_table.setdefault(it.table, []).append(it)
+    references = []
+    for table, columns, referenced, referenced_columns in foreign_keys:
+        for child, parent in product(by_table.get(table, ()), by_table.get(referenced, ())[:1]):
+            positions, parent_positions = child.positions(columns), parent.positions(referenced_columns)
+            if positions is not None and parent_positions is not None:
+                references.append(
+                    Reference(
+                        article_id=child.article_id,
+                        positions=positions,
+                        parent_id=parent.article_id,
+                        parent_positions=parent_positions,
+                    )
+                )
+    unique = [it.unique_key(columns) for table, columns in unique_keys for it in by_table.get(table, ())]
+    return Constraints(unique_keys=tuple(unique), references=tuple(references))
 
 
 def parents_first(tables: Mapping[int, Table], references: Iterable[tuple[Table, Table]]) -> dict[int, int]:

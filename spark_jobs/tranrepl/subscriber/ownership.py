@@ -38,11 +38,8 @@ class ModelTables:
 
 
 def is_ours(row: ModelRow, key: SubscriptionKey) -> bool:
-    """Return whether the row is this publication's. What an earlier version wrote does not say which server the
-    Publisher is: it is this one's where it was written for its address."""
-    same = (row.publisher_db, row.publication) == (key.publisher_db, key.publication)
-    unidentified = row.publisher_system == "" and row.publisher == key.publisher
-    return same and (row.publisher_system == key.publisher_system or unidentified)
+    """Return whether the row is this publication's."""
+    return row.key == (key.publisher_system, key.publisher_db, key.publication)
 
 
 def removal_at(

@@ -8,25 +8,30 @@ import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Subscription
-from tranrepl.subscriber.base.catalogue import Place, ReferringColumns, UniqueColumns
+from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck
-from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey, between_articles, parents_first
+from tranrepl.subscriber.constraints import (
+    ArticleTable,
+    Constraints,
+    between_articles,
+    constraints_among,
+    parents_first,
+)
 
 
 def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> Constraints:
     """Return the constraints of the targets' tables; a foreign key counts where both of its ends are among them."""
     catalogue, places = database.catalogue(session), _places(targets)
-    unique_keys, foreign_keys = catalogue.unique_keys(places), catalogue.foreign_keys(places)
-    unique = [_unique_key(it, key) for it in targets for key in unique_keys.get(_place(it), ())]
+    tables = [ArticleTable(it.article.article_id, _place(it), _names(it)) for it in targets]
+    unique = [(place, key) for place, keys in catalogue.unique_keys(places).items() for key in keys]
     foreign = [
-        reference
-        for it in targets
-        for key in foreign_keys.get(_place(it), ())
-        for reference in _references(it, key, targets)
+        (place, it.columns, it.referenced, it.referenced_columns)
+        for place, keys in catalogue.foreign_keys(places).items()
+        for it in keys
     ]
-    return Constraints(unique_keys=tuple(unique), references=tuple(foreign))
+    return constraints_among(tables, unique, foreign)
 
 
 def parents_first_among(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> dict[int, int]:
@@ -45,29 +50,8 @@ def _places(targets: Sequence[SqlTarget]) -> list[Place]:
     return list(dict.fromkeys(map(_place, targets)))
 
 
-def _unique_key(target: SqlTarget, columns: UniqueColumns) -> UniqueKey:
-    positions = [None if name is None else _position(target, name) for name in columns]
-    known = tuple(at for at in positions if at is not None)
-    return UniqueKey(article_id=target.article.article_id, positions=known, values_known=len(known) == len(columns))
-
-
-def _references(target: SqlTarget, key: ReferringColumns, targets: Sequence[SqlTarget]) -> Iterator[Reference]:
-    parent = next((it for it in targets if _place(it) == key.referenced), None)
-    if parent is None:
-        return
-    positions = [_position(target, it) for it in key.columns]
-    parent_positions = [_position(parent, it) for it in key.referenced_columns]
-    if None not in positions and None not in parent_positions:
-        yield Reference(
-            article_id=target.article.article_id,
-            positions=tuple(at for at in positions if at is not None),
-            parent_id=parent.article.article_id,
-            parent_positions=tuple(at for at in parent_positions if at is not None),
-        )
-
-
-def _position(target: SqlTarget, name: str) -> int | None:
-    return next((at for at, column in enumerate(target.columns) if column.catalogue_name == name), None)
+def _names(target: SqlTarget) -> tuple[str, ...]:
+    return tuple(it.catalogue_name for it in target.columns)
 
 
 def foreign_key_problems(able: Capabilities, where: str, subscription: Subscription) -> Iterator[ConfigurationError]:

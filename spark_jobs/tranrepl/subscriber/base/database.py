@@ -41,7 +41,7 @@ from tranrepl.subscriber.base.catalogue import Catalogue, InspectedCatalogue, Pl
 from tranrepl.subscriber.base.column_steps import ColumnStatements
 from tranrepl.subscriber.base.identifiers import Identifiers
 from tranrepl.subscriber.base.model_database import ModelDatabase
-from tranrepl.subscriber.base.procedures import ProcedureScripter
+from tranrepl.subscriber.base.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.value_conversion import PLAIN_TYPES, Binding, ColumnType
@@ -119,6 +119,21 @@ class SqlDatabase(ModelDatabase):
     def require_fit_tables(self, session: sa.Connection, where: str, names: Sequence[str]) -> None:
         for (_, name), refusal in self.refused_tables(session, [(None, it) for it in names]).items():
             raise refusal.error(where, name)
+
+    def as_made(self, session: sa.Connection, texts: Mapping[str, str]) -> Mapping[str, bool]:
+        if self.scripter is None:
+            return {}
+        stored = self.scripter.stored(session, [ProcedureName(None, it) for it in texts])
+        return {name.name: self.scripter.made(texts[name.name], it.body) for name, it in stored.items()}
+
+    def drop_statement(self, procedure: str) -> str:
+        return "" if self.scripter is None else self.scripter.drop(ProcedureName(None, procedure))
+
+    def shared_drops(self) -> Sequence[str]:
+        return [] if self.scripter is None else [self.scripter.drop(it.name) for it in self.scripter.shared()]
+
+    def lock_table(self, session: sa.Connection, table: sa.Table) -> None:
+        """Do nothing: who drops a table waits for writers, and they find it gone."""
 
     # Connecting
 

@@ -18,7 +18,7 @@ from tranrepl.subscriber.base.constraints import not_for_replication_problems
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
-from tranrepl.subscriber.base.teardown import SqlTeardown
+from tranrepl.subscriber.base.teardown import Teardown
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -86,11 +86,11 @@ class SqlDialect:
             yield SqlLoader(loading, self._database.of_server(session), key, snapshot)
 
     @contextmanager
-    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[SqlTeardown]:
+    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[Teardown]:
         del application_name
         with self._connected(connection) as session:
             writing = session.execution_options(**{APPLIES: True})
-            yield SqlTeardown(writing, self._database.of_server(session), key)
+            yield Teardown(writing, self._database.of_server(session), key)
 
     def comparison(
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int

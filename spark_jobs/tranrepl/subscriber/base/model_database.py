@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from typing import Any
 
 import sqlalchemy as sa
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.subscriber.capabilities import Capabilities
 
 
 class RowLock(Enum):
@@ -26,6 +29,10 @@ class ModelDatabase(ABC):
     lock_timeouts: frozenset[str] = frozenset()
     """Codes of the error that a wait for a lock has taken too long."""
 
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
+
     @abstractmethod
     def transaction(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
         """Return what encloses a transaction; its errors are of `tranrepl.errors`."""
@@ -33,6 +40,11 @@ class ModelDatabase(ABC):
     def reading(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
         """Return what encloses statements that read, and need not see the same state."""
         return self.transaction(session, where)
+
+    def together(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
+        """Return what encloses transactions that are one where DDL is part of a transaction."""
+        del session, where
+        return nullcontext()
 
     @abstractmethod
     def name(self, session: sa.Connection) -> str:
@@ -71,3 +83,39 @@ class ModelDatabase(ABC):
         meanwhile."""
         session.execute(sa.insert(table), rows)
         return len(rows)
+
+    # Teardown
+
+    @abstractmethod
+    def as_made(self, session: sa.Connection, texts: Mapping[str, str]) -> Mapping[str, bool]:
+        """Return which of the generated procedures of these texts are there, and whether each is as its text made
+        it."""
+
+    @abstractmethod
+    def drop_statement(self, procedure: str) -> str:
+        """Return the statement that drops a generated procedure."""
+
+    def drops(self, session: sa.Connection, procedure: str) -> Sequence[str]:
+        """Return the statements that drop all that is there under the name of a generated procedure."""
+        del session
+        return [self.drop_statement(procedure)]
+
+    def shared_drops(self) -> Sequence[str]:
+        """Return the statements that drop procedures which all articles share."""
+        return ()
+
+    def drop_problem(
+        self, session: sa.Connection, where: str, procedures: Sequence[str], tables: Sequence[sa.Table]
+    ) -> ConfigurationError | None:
+        """Return that our role may not drop one of these, where that is known before."""
+        del session, where, procedures, tables
+        return None
+
+    @abstractmethod
+    def lock_table(self, session: sa.Connection, table: sa.Table) -> None:
+        """Keep other sessions from writing to a table until the transaction ends, where the database can."""
+
+
+def execute_ddl(session: sa.Connection, statement: str) -> None:
+    """Execute DDL as it is written: no parameters, and no marks for them."""
+    session.exec_driver_sql(statement, execution_options={"no_parameters": True})

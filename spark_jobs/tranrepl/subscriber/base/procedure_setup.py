@@ -12,6 +12,7 @@ from tranrepl.errors import CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, arguments
 from tranrepl.model.commands import Operation
+from tranrepl.subscriber.base.model_database import execute_ddl
 from tranrepl.subscriber.base.procedures import (
     Procedure,
     ProcedureName,
@@ -23,11 +24,6 @@ from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
 from tranrepl.subscriber.replication_tables import OBJECTS
 from tranrepl.subscriber.subscription import SubscriptionKey
-
-
-def execute_ddl(session: sa.Connection, statement: str) -> None:
-    """Execute DDL as it is written: no parameters, and no marks for them."""
-    session.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
 @dataclass(frozen=True, slots=True)

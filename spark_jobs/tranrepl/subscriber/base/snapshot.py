@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +24,7 @@ from tranrepl.subscriber.base.command_rows import Command
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.destination import target
 from tranrepl.subscriber.base.emptied_tables import EmptiedTables
-from tranrepl.subscriber.base.model_database import RowLock
+from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.statements import (
     ParameterError,
@@ -38,7 +37,6 @@ from tranrepl.subscriber.base.statements import (
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.row_not_found import key_text
 from tranrepl.subscriber.snapshot import (
     DeletedRows,
@@ -46,7 +44,6 @@ from tranrepl.subscriber.snapshot import (
     LoadOrder,
     OwnedRows,
     SnapshotArticle,
-    another_snapshot,
     fence_after,
     half_delivered,
     load_order,
@@ -58,29 +55,6 @@ from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPositi
 _ROWS_TOGETHER = 1000
 
 
-def _mine(key: SubscriptionKey) -> sa.ColumnElement[bool]:
-    columns = SNAPSHOTS.c
-    return sa.and_(
-        columns.publisher_system == key.publisher_system,
-        columns.publisher_db == key.publisher_db,
-        columns.publication == key.publication,
-        columns.subscription == key.subscription,
-    )
-
-
-def _row(key: SubscriptionKey, article: str, number: int, snapshot: str) -> dict[str, object]:
-    return {
-        "publisher": key.publisher,
-        "publisher_system": key.publisher_system,
-        "publisher_db": key.publisher_db,
-        "publication": key.publication,
-        "subscription": key.subscription,
-        "article": article,
-        "range_number": number,
-        "snapshot": snapshot,
-    }
-
-
 class SqlSnapshot:
     """The driver's side. Most databases commit by themselves at a CREATE or DROP: what an earlier snapshot has begun is
     known before any of that is done."""
@@ -90,7 +64,7 @@ class SqlSnapshot:
     ) -> None:
         self._session = session
         self._database = database
-        self._key = key
+        self._rows = SnapshotRows(session, database, key)
         self._subscriber = subscriber
         self._tables = EmptiedTables(session, database)
         self.where = subscriber.where
@@ -115,15 +89,8 @@ class SqlSnapshot:
         """Return the articles whose rows are an earlier snapshot's, which found the table empty."""
         if not articles or not self._subscriber.has_snapshots():
             return set()
-        columns = SNAPSHOTS.c
-        query = sa.select(columns.article).where(
-            _mine(self._key),
-            columns.article.in_([it.name for it in articles]),
-            columns.range_number == 0,
-            columns.snapshot != "",
-        )
         with self._transaction():
-            return set(self._session.scalars(query))
+            return self._rows.interrupted([it.name for it in articles])
 
     def delete_before_changes(
         self,
@@ -148,7 +115,7 @@ class SqlSnapshot:
             parents = {} if not_for_replication else self._tables.parents(it.article for it in found.values())
             deleted = found.keys() & referring(parents, chosen)
             order = load_order({name: set(parents.get(name, ())) & deleted for name in deleted})
-            self._announce(snapshot, sorted(deleted))
+            self._rows.announce(snapshot, sorted(deleted))
             for name in [name for level in reversed(order.levels) for name in level]:
                 self._tables.delete(found[name])
         left = [it.lacking(self.where, columns) for it, columns in there if columns and it.name in chosen]
@@ -166,29 +133,9 @@ class SqlSnapshot:
         self._subscriber.move_watermark(position.watermark, fence)
         names = [it.name for it in articles]
         with self._transaction():
-            self._announce(snapshot, names)
+            self._rows.announce(snapshot, names)
         self._make_ready(articles, not_for_replication=not_for_replication)
         return fence
-
-    def _announce(self, snapshot: str, names: Sequence[str]) -> None:
-        """Announce the snapshot: from here on, no other one loads these articles."""
-        columns = SNAPSHOTS.c
-        mine = sa.and_(_mine(self._key), columns.article.in_(names))
-        self._locked(names)
-        self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
-        self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot=snapshot))
-        known = set(self._session.scalars(sa.select(columns.article).where(mine)))
-        new = [_row(self._key, name, 0, snapshot) for name in names if name not in known]
-        if new:
-            self._session.execute(sa.insert(SNAPSHOTS), new)
-
-    def _locked(self, names: Sequence[str], *conditions: sa.ColumnElement[bool]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-        """Lock the rows that say which snapshot loads these articles."""
-        columns = SNAPSHOTS.c
-        query = sa.select(columns.article).where(
-            _mine(self._key), columns.article.in_(names), columns.range_number == 0, *conditions
-        )
-        return self._database.locked_rows(self._session, SNAPSHOTS, query)
 
     def _configure(self, *, not_for_replication: bool) -> None:
         if not_for_replication:
@@ -221,14 +168,8 @@ class SqlSnapshot:
             return load_order(self._tables.parents(articles))
 
     def loaded(self, snapshot: str) -> list[LoadedRange]:
-        columns = SNAPSHOTS.c
         with self._transaction():
-            rows = self._session.execute(
-                sa.select(columns.article, columns.range_number, columns.row_count, columns.byte_count).where(
-                    _mine(self._key), columns.snapshot == snapshot, columns.range_number != 0
-                )
-            ).all()
-        return [LoadedRange(*row) for row in rows]
+            return self._rows.loaded(snapshot)
 
     def build(self, article: SnapshotArticle) -> None:
         """Do nothing: tables are filled with their indexes."""
@@ -243,15 +184,10 @@ class SqlSnapshot:
         self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
     ) -> None:
         names = [it.name for it in articles]
-        columns = SNAPSHOTS.c
         with self._transaction():
-            held = self._locked(names, columns.snapshot == snapshot)
-            if len(held) != len(names):
-                raise another_snapshot(self.where)
+            self._rows.require_held(snapshot, names, self.where)
             self._subscriber.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
-            mine = sa.and_(_mine(self._key), columns.article.in_(names))
-            self._session.execute(sa.delete(SNAPSHOTS).where(mine, columns.range_number != 0))
-            self._session.execute(sa.update(SNAPSHOTS).where(mine).values(snapshot="", xact_seqno=xact_seqno))
+            self._rows.end(names, xact_seqno)
 
 
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
@@ -271,29 +207,20 @@ class SqlLoader:
     def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, snapshot: str) -> None:
         self._session = session
         self._database = database
-        self._key = key
+        self._rows = SnapshotRows(session, database, key)
         self._snapshot = snapshot
         self._where = f"Subscriber {key.subscription}"
 
     def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
-        name, where = str(article.source), f"{self._where}, table {article.destination}"
-        with translated_errors(where, self._database):
+        with translated_errors(f"{self._where}, table {article.destination}", self._database):
             self._session.rollback()
-            self._require_announced(name)
+            self._rows.require_announced(self._snapshot, str(article.source), self._where)
             loaded = self._insert(article, number, chunks)
             reach(Failpoint.RANGE_LOADED)
-            row = _row(self._key, name, number, self._snapshot)
-            self._session.execute(sa.insert(SNAPSHOTS).values(**row, row_count=loaded.rows, byte_count=loaded.bytes))
+            self._rows.add_range(self._snapshot, loaded)
             self._session.commit()
         reach(Failpoint.RANGE_COMMITTED)
         return loaded
-
-    def _require_announced(self, name: str) -> None:
-        columns = SNAPSHOTS.c
-        query = sa.select(columns.snapshot).where(_mine(self._key), columns.article == name, columns.range_number == 0)
-        announced = self._database.locked_rows(self._session, SNAPSHOTS, query, RowLock.SHARED)
-        if [row.snapshot for row in announced] != [self._snapshot]:
-            raise another_snapshot(self._where)
 
     def _insert(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
         at = target(self._session, self._database, article, self._where)

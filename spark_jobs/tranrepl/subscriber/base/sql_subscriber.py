@@ -34,9 +34,10 @@ from tranrepl.subscriber.base.destination import (
     targets,
 )
 from tranrepl.subscriber.base.known_objects import NOTHING_KNOWN, read_known
+from tranrepl.subscriber.base.model_database import execute_ddl
 from tranrepl.subscriber.base.new_table import new_table, size_problems
 from tranrepl.subscriber.base.partition_rows import why_rows_unknown
-from tranrepl.subscriber.base.procedure_setup import ProcedureSetup, custom_problem, execute_ddl, unseen_texts
+from tranrepl.subscriber.base.procedure_setup import ProcedureSetup, custom_problem, unseen_texts
 from tranrepl.subscriber.base.procedures import (
     ProcedureName,
     ProcedureScripter,

@@ -12,8 +12,9 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.model_tables import create_tables, find_version
+from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.watermark import Watermark
-from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES, SNAPSHOTS
+from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES
 from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.stream_rows import position_of
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
@@ -32,6 +33,7 @@ class ModelSubscriber:
         self._key = key
         self._watermark = Watermark(core, database, key, self.where)
         self._definitions = Definitions(core, key)
+        self._snapshots = SnapshotRows(core, database, key)
 
     def _transaction(self) -> AbstractContextManager[None]:
         return self._kind.transaction(self._core, self.where)
@@ -135,17 +137,8 @@ class ModelSubscriber:
     def has_snapshots(self) -> bool:
         """Return whether `MSreplication_snapshots` is there."""
         with self._reading():
-            return self._kind.has_table(self._core, SNAPSHOTS)
+            return self._snapshots.exist()
 
     def initialized_articles(self) -> dict[str, bytes]:
-        columns, key = SNAPSHOTS.c, self._key
-        query = sa.select(columns.article, columns.xact_seqno).where(
-            columns.publisher_system == key.publisher_system,
-            columns.publisher_db == key.publisher_db,
-            columns.publication == key.publication,
-            columns.subscription == key.subscription,
-            columns.range_number == 0,
-            columns.xact_seqno.is_not(None),
-        )
         with self._reading():
-            return {row.article: bytes(row.xact_seqno) for row in self._core.execute(query)}
+            return self._snapshots.initialized()

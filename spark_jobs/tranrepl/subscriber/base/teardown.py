@@ -1,7 +1,7 @@
-"""What setup made at a Subscriber that SQLAlchemy reaches, for one publication, and its removal.
+"""What setup made at a Subscriber for one publication, and its removal.
 
-Where DDL commits by itself, an interrupted removal is gone on with by the next one: the rows that say what is ours go
-after it.
+It is one transaction where DDL is transactional. Elsewhere an interrupted removal is gone on with by the next one: the
+rows that say what is ours go after it.
 """
 
 from __future__ import annotations
@@ -12,39 +12,47 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError, TransientError
-from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
+from tranrepl.subscriber.base.model_database import ModelDatabase, execute_ddl
 from tranrepl.subscriber.base.model_tables import model_tables
-from tranrepl.subscriber.base.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
 from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
 from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
 
-class SqlTeardown:
+class Teardown:
     """The teardown of one publication in one database."""
 
-    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
+    def __init__(self, session: sa.Connection, database: ModelDatabase, key: SubscriptionKey) -> None:
         self._session = session
         self._database = database
         self._key = key
         self.where = f"Subscriber {key.subscription}"
 
     def find(self, others: Destinations) -> SubscriberRemoval:
-        """Find what is there. Raises TransientError where a delivery goes on."""
+        """Find what is there. Raises TransientError where a delivery goes on, ConfigurationError where our role may not
+        remove something."""
         with self._transaction():
             self._lock()
             names = self._database.capabilities.procedure_names
-            tables = ModelTables(bool(self._of_subscriptions()), OBJECTS in self._there())
-            return removal_at(self._key, self._rows(), self._registered(), others, names, tables)
+            there = self._there()
+            tables = ModelTables(bool(self._of_subscriptions()), OBJECTS in there)
+            created = self._created() if SNAPSHOTS in there else []
+            found = removal_at(self._key, self._rows(), self._registered(), others, names, tables, created)
+            problem = self._database.drop_problem(
+                self._session, self.where, found.procedures, there if found.tables else ()
+            )
+        if problem is not None:
+            raise problem
+        return found
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         try:
-            with translated_errors(self.where, self._database), self._session.begin():
+            with self._database.transaction(self._session, self.where):
                 yield
         except TransientError as error:
-            if error.report.number in self._database.lock_timeouts:
+            if error.report.code in self._database.lock_timeouts:
                 raise being_delivered(self.where) from error
             raise
 
@@ -58,11 +66,10 @@ class SqlTeardown:
 
     def _is_mine(self, table: sa.Table) -> sa.ColumnElement[bool]:
         columns, key = table.c, self._key
-        unidentified = sa.and_(columns.publisher_system == "", columns.publisher == key.publisher)
         return sa.and_(
+            columns.publisher_system == key.publisher_system,
             columns.publisher_db == key.publisher_db,
             columns.publication == key.publication,
-            sa.or_(columns.publisher_system == key.publisher_system, unidentified),
         )
 
     def _lock(self) -> None:
@@ -80,62 +87,57 @@ class SqlTeardown:
             rows += [ModelRow(*row) for row in self._session.execute(sa.select(*(table.c[it] for it in names)))]
         return rows
 
+    def _created(self) -> list[str]:
+        """Return the articles whose tables setup made."""
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article).where(self._is_mine(SNAPSHOTS), columns.created).distinct()
+        return sorted(self._session.scalars(query))
+
     def _registered(self) -> list[RegisteredProcedure]:
-        scripter = self._database.scripter
-        if scripter is None or OBJECTS not in self._there():
+        if OBJECTS not in self._there():
             return []
-        found = []
         rows = self._session.execute(sa.select(OBJECTS).order_by(OBJECTS.c.object_name)).all()
-        stored = scripter.stored(self._session, [ProcedureName(None, row.object_name) for row in rows])
-        for row in rows:
-            procedure = stored.get(ProcedureName(None, row.object_name))
-            edited = procedure is not None and not scripter.made(row.object_text, procedure.body)
-            found.append(
-                RegisteredProcedure(
-                    row.object_name,
-                    row.publisher,
-                    row.publisher_db,
-                    row.publication,
-                    exists=procedure is not None,
-                    edited=edited,
-                )
+        as_made = self._database.as_made(self._session, {row.object_name: row.object_text for row in rows})
+        return [
+            RegisteredProcedure(
+                row.object_name,
+                row.publisher,
+                row.publisher_db,
+                row.publication,
+                exists=row.object_name in as_made,
+                edited=not as_made.get(row.object_name, True),
             )
-        return found
+            for row in rows
+        ]
 
     def remove(self, found: SubscriberRemoval) -> None:
-        """Remove what was found; idempotent. Raises TransientError where a delivery goes on."""
-        scripter = self._database.scripter
-        with self._transaction():
-            self._lock()
-            # While the lock is held: DDL may end the transaction.
-            for table in self._of_subscriptions():
-                self._session.execute(sa.delete(table).where(self._is_mine(table)))
-        if scripter is not None:
+        """Remove what was found; idempotent. Raises as `find` does."""
+        with self._database.together(self._session, self.where):
+            with self._transaction():
+                self._lock()
+                # While the lock is held: DDL may end the transaction.
+                for table in self._of_subscriptions():
+                    self._session.execute(sa.delete(table).where(self._is_mine(table)))
             for name in found.procedures:
-                self._drop(scripter, name)
-        with self._transaction():
-            there = self._there()
-            if OBJECTS in there:
-                self._give_up_procedures(found)
-        if found.tables:
-            self._drop_empty_tables(scripter)
+                self._run(*self._database.drops(self._session, name))
+            with self._transaction():
+                if OBJECTS in self._there():
+                    self._give_up_procedures(found)
+            if found.tables:
+                self._drop_empty_tables()
 
-    def _drop(self, scripter: ProcedureScripter, name: str) -> None:
-        with self._transaction():
-            self._execute(scripter.drop(ProcedureName(None, name)))
-
-    def _execute(self, statement: str) -> None:
-        try:
-            self._session.exec_driver_sql(statement, execution_options={"no_parameters": True})
-        except sa.exc.DBAPIError as error:
-            translated = self._database.translate(self.where, error)
-            if isinstance(translated, ConfigurationError):
+    def _run(self, *statements: str) -> None:
+        for statement in statements:
+            try:
+                with self._transaction():
+                    execute_ddl(self._session, statement)
+            except ConfigurationError as error:
                 raise ConfigurationError(
-                    translated.message,
-                    number=translated.report.number,
+                    error.message,
+                    number=error.report.number,
+                    database_code=error.report.database_code,
                     remedy=f"let somebody who may run this, then tear down again:\n{statement};",
                 ) from error
-            raise
 
     def _give_up_procedures(self, found: SubscriberRemoval) -> None:
         names = [*found.procedures, *found.gone]
@@ -151,17 +153,20 @@ class SqlTeardown:
                 )
             )
 
-    def _drop_empty_tables(self, scripter: ProcedureScripter | None) -> None:
+    def _drop_empty_tables(self) -> None:
+        """Drop the model's tables that hold no rows: of somebody that came meanwhile, or of a procedure that was
+        edited."""
         with self._transaction():
-            empty = [it for it in self._there() if not self._session.scalar(sa.select(sa.func.count()).select_from(it))]
-            for table in empty:
-                table.drop(self._session)
-            if not self._there():
-                VERSION.drop(self._session, checkfirst=True)
-            if scripter is not None and not self._there():
-                for shared in scripter.shared():
-                    self._execute(scripter.drop(shared.name))
+            for table in self._there():
+                self._database.lock_table(self._session, table)
+                if not self._session.scalar(sa.select(sa.func.count()).select_from(table)):
+                    table.drop(self._session, checkfirst=False)
+            if not self._there() and self._database.has_table(self._session, VERSION):
+                VERSION.drop(self._session, checkfirst=False)
+            is_empty = not self._there()
+        if is_empty:
+            self._run(*self._database.shared_drops())
 
     def drop_statement(self, procedure: str) -> str:
-        scripter = self._database.scripter
-        return scripter.drop(ProcedureName(None, procedure)) if scripter else ""
+        """Return the statement that drops a generated procedure, for a person to run."""
+        return self._database.drop_statement(procedure)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.dialects.postgresql import insert
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres.rights import our_role
+from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE, our_role
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.postgres.core import driver
-from tranrepl.subscriber.postgres.procedures import SCHEMA
+from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SCHEMA, ends_with_body
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -36,10 +38,30 @@ SELECT c.relname::text, o.rolname::text,
  ORDER BY 1
 """
 
+_PROCEDURES = """
+SELECT p.proname::text, p.oid::regprocedure::text, p.prosrc, pg_catalog.pg_has_role(p.proowner, 'USAGE')
+  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+ WHERE n.nspname = %s AND p.proname = ANY (%s) ORDER BY p.proname
+"""
+_OWNS = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = to_regclass(%s)"
+
 
 class Postgres(ModelDatabase):
     """A connection is one over a session of psycopg (`core`), whose transactions are the session's."""
 
+    capabilities = Capabilities(
+        title="PostgreSQL",
+        comparison=True,
+        procedures=True,
+        most_arguments=MOST_ARGUMENTS,
+        procedure_names=PROCEDURE_NAMES,
+        name_case=NameCase.SENSITIVE,
+        streams=True,
+        schemas=True,
+        foreign_keys=ForeignKeyCheck.AT_COMMIT,
+        not_for_replication=True,
+        scripts=True,
+    )
     lock_timeouts = frozenset({LOCK_NOT_AVAILABLE})
 
     @contextmanager
@@ -51,6 +73,9 @@ class Postgres(ModelDatabase):
         """Begin no transaction: each statement is one."""
         del session
         return translated_errors(where)
+
+    def together(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
+        return self.transaction(session, where)
 
     def name(self, session: sa.Connection) -> str:
         return driver(session).info.dbname
@@ -81,8 +106,62 @@ class Postgres(ModelDatabase):
     def insert_new(self, session: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> int:
         return session.execute(insert(table).values(list(rows)).on_conflict_do_nothing()).rowcount
 
+    # Teardown
+
+    def as_made(self, session: sa.Connection, texts: Mapping[str, str]) -> Mapping[str, bool]:
+        found: dict[str, bool] = {}
+        for it in self._procedures(session, list(texts)):
+            found[it.name] = found.get(it.name, True) and ends_with_body(texts[it.name], it.body)
+        return found
+
+    def _procedures(self, session: sa.Connection, names: Sequence[str]) -> list[_Found]:
+        rows = driver(session).execute(_PROCEDURES, [SCHEMA, list(names)])
+        return [_Found(*row) for row in rows]
+
+    def drop_statement(self, procedure: str) -> str:
+        return sql.SQL("DROP PROCEDURE {}").format(sql.Identifier(SCHEMA, procedure)).as_string(None)
+
+    def drops(self, session: sa.Connection, procedure: str) -> Sequence[str]:
+        """Drop by signature: another list of parameters makes another procedure."""
+        return [it.drop() for it in self._procedures(session, [procedure])]
+
+    def drop_problem(
+        self, session: sa.Connection, where: str, procedures: Sequence[str], tables: Sequence[sa.Table]
+    ) -> ConfigurationError | None:
+        under = driver(session)
+        drops = [(f"procedure {it.name}", it.drop()) for it in self._procedures(session, procedures) if not it.owned]
+        for it in tables:
+            table = sql.Identifier(SCHEMA, it.name).as_string(under)
+            if under.execute(_OWNS, [table]).fetchone() != (True,):
+                drops.append((table, f"DROP TABLE {table}"))
+        if not drops:
+            return None
+        statements = "\n".join(f"{statement};" for _, statement in drops)
+        return ConfigurationError(
+            f"{where}: role {under.info.user} may not change: {', '.join(what for what, _ in drops)}",
+            number=INSUFFICIENT_PRIVILEGE,
+            remedy=f"let the owner run this, then tear down again:\n{statements}",
+        )
+
+    def lock_table(self, session: sa.Connection, table: sa.Table) -> None:
+        name = sql.Identifier(SCHEMA, table.name)
+        driver(session).execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
+
 
 POSTGRES = Postgres()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A procedure under the name of a generated one."""
+
+    name: str
+    signature: str
+    body: str
+    owned: bool
+
+    def drop(self) -> str:
+        return f"DROP PROCEDURE {self.signature}"
 
 
 def has_table(session: Session, table: sql.Identifier) -> bool:

@@ -10,34 +10,22 @@ from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
-from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.base.teardown import Teardown
 from tranrepl.subscriber.postgres.apply import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
+from tranrepl.subscriber.postgres.core import core
+from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.prefetch import Prefetch
-from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES
 from tranrepl.subscriber.postgres.session_settings import configure_session
 from tranrepl.subscriber.postgres.snapshot import PostgresLoader, PostgresSnapshot
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
-from tranrepl.subscriber.postgres.teardown import PostgresTeardown
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 class PostgresDialect:
     """Over psycopg, commands staged by COPY."""
 
-    capabilities = Capabilities(
-        title="PostgreSQL",
-        comparison=True,
-        procedures=True,
-        most_arguments=MOST_ARGUMENTS,
-        procedure_names=PROCEDURE_NAMES,
-        name_case=NameCase.SENSITIVE,
-        streams=True,
-        schemas=True,
-        foreign_keys=ForeignKeyCheck.AT_COMMIT,
-        not_for_replication=True,
-        scripts=True,
-    )
+    capabilities = POSTGRES.capabilities
 
     def unused_options(self, connection: Connection) -> Mapping[str, str]:
         return connection.unused_by_libpq()
@@ -92,11 +80,9 @@ class PostgresDialect:
             yield PostgresLoader(session, key, snapshot)
 
     @contextmanager
-    def teardown(
-        self, connection: Connection, key: SubscriptionKey, application_name: str
-    ) -> Iterator[PostgresTeardown]:
+    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[Teardown]:
         with connect(connection, application_name, autocommit=True) as session:
-            yield PostgresTeardown(session, key)
+            yield Teardown(core(session), POSTGRES, key)
 
     def comparison(
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int

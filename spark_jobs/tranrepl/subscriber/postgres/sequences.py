@@ -12,8 +12,9 @@ from tranrepl.model.sequences import ArticleColumn, ColumnSequence, FoundSequenc
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.sequences import bounded, grants_on_sequences, sequence_states, table_sequences
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.postgres.database import has_table
-from tranrepl.subscriber.postgres.replication_tables import MINE, SNAPSHOTS, key_values
+from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
+from tranrepl.subscriber.postgres.core import core
+from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.sequences import SequenceScope
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -21,7 +22,6 @@ _DESTINATIONS = """
 SELECT pg_catalog.to_regclass(name)::bigint, article FROM unnest(%s::text[], %s::text[]) AS asked(name, article)
  WHERE pg_catalog.to_regclass(name) IS NOT NULL
 """
-_CREATED = " AND article IN (SELECT article FROM {} WHERE {} AND created)"
 # One of two jobs that set the same sequences waits: between one's look and its setval the other sets nothing.
 _ALONE = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('tranrepl sequences', 0))"
 # As SequenceState.is_behind has it; numeric, as a next number may be beyond bigint.
@@ -40,7 +40,7 @@ class PostgresSequences:
 
     def __init__(self, session: Session, key: SubscriptionKey, where: str) -> None:
         self._session = session
-        self._key = key
+        self._rows = SnapshotRows(core(session), POSTGRES, key)
         self._where = where
 
     def find(self, articles: Sequence[RegisteredArticle], scope: SequenceScope) -> FoundSequences:
@@ -72,16 +72,12 @@ class PostgresSequences:
         self, articles: Sequence[RegisteredArticle], scope: SequenceScope
     ) -> dict[int, RegisteredArticle]:
         """Return articles by the object id of their destination."""
-        if scope is SequenceScope.CREATED and not has_table(self._session, SNAPSHOTS):
-            return {}
         by_source = {str(it.source): it for it in articles}
-        names = [qualified(it.destination).as_string(self._session) for it in by_source.values()]
-        query = sql.Composed([sql.SQL(_DESTINATIONS)])
-        values: list[object] = [names, list(by_source)]
         if scope is SequenceScope.CREATED:
-            query += sql.SQL(_CREATED).format(SNAPSHOTS, MINE)
-            values += key_values(self._key)[1:]
-        rows = self._session.execute(query, values).fetchall()
+            created = self._rows.created() if self._rows.exist() else set()
+            by_source = {name: it for name, it in by_source.items() if name in created}
+        names = [qualified(it.destination).as_string(self._session) for it in by_source.values()]
+        rows = self._session.execute(_DESTINATIONS, [names, list(by_source)]).fetchall()
         return {object_id: by_source[source] for object_id, source in rows}
 
     def advance(self, targets: Mapping[TableName, SequenceState]) -> list[TableName]:

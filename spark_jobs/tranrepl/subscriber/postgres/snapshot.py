@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from psycopg import sql
@@ -14,10 +12,12 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import PreCreation
+from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.postgres.core import core
+from tranrepl.subscriber.postgres.database import POSTGRES
+from tranrepl.subscriber.postgres.deferred_indexes import DeferredIndex, deferrable_indexes, read, written
 from tranrepl.subscriber.postgres.emptied_tables import EmptiedTables
-from tranrepl.subscriber.postgres.procedures import trusted
-from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.users_code import leave_path
 from tranrepl.subscriber.snapshot import (
@@ -26,7 +26,6 @@ from tranrepl.subscriber.snapshot import (
     LoadOrder,
     OwnedRows,
     SnapshotArticle,
-    another_snapshot,
     fence_after,
     half_delivered,
     load_order,
@@ -34,26 +33,11 @@ from tranrepl.subscriber.snapshot import (
 )
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
 
-_MINE = sql.SQL("publisher_system = %s AND publisher_db = %s AND publication = %s AND subscription = %s")
-
-# What setup gave the table, to be built again after the load: foreign keys last, and dropped first.
-_DEFERRABLE = """
-SELECT found.rank, found.remove, found.create FROM (
-    SELECT CASE c.contype WHEN 'f' THEN 2 ELSE 0 END AS rank,
-           format('ALTER TABLE %%s DROP CONSTRAINT %%I', c.conrelid::regclass, c.conname) AS remove,
-           format('ALTER TABLE %%s ADD CONSTRAINT %%I %%s', c.conrelid::regclass, c.conname,
-                  pg_catalog.pg_get_constraintdef(c.oid)) AS create
-      FROM pg_catalog.pg_constraint c
-     WHERE c.conrelid = %(table)s AND c.contype IN ('f', 'p', 'u', 'x')
-    UNION ALL
-    SELECT 1, format('DROP INDEX %%s', i.indexrelid::regclass), pg_catalog.pg_get_indexdef(i.indexrelid)
-      FROM pg_catalog.pg_index i
-     WHERE i.indrelid = %(table)s AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint c
-           WHERE c.conindid = i.indexrelid AND c.contype IN ('p', 'u', 'x'))) found
- ORDER BY found.rank
+_OWN_TABLE = """
+SELECT c.oid::bigint FROM pg_catalog.pg_class c
+ WHERE c.oid = pg_catalog.to_regclass(%s) AND c.relkind = 'r'
+   AND pg_catalog.pg_has_role(current_user, c.relowner, 'USAGE')
 """
-_FOREIGN_KEY = 2
-_BUILDS = re.compile(r"ALTER TABLE [^;]+? ADD CONSTRAINT |CREATE (UNIQUE )?INDEX ")
 _REFERENCED_FROM = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint
                 WHERE contype = 'f' AND confrelid = %(table)s AND conrelid <> ALL (%(ours)s::oid[]))
@@ -67,8 +51,7 @@ class PostgresSnapshot:
         self._session = session
         self._subscriber = subscriber
         self._tables = EmptiedTables(session)
-        self._mine = [key.publisher_system, key.publisher_db, key.publication, key.subscription]
-        self._key = key
+        self._rows = SnapshotRows(core(session), POSTGRES, key)
         self.where = subscriber.where
 
     def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
@@ -90,16 +73,7 @@ class PostgresSnapshot:
         return self._session.execute(statement).fetchone() == (True,)
 
     def _was_interrupted(self, it: SnapshotArticle) -> bool:
-        """Return whether the article's rows are an earlier snapshot's, which found the table empty."""
-        if not self._subscriber.has_snapshots():
-            return False
-        row = self._session.execute(
-            sql.SQL("SELECT FROM {} WHERE {} AND article = %s AND range_number = 0 AND snapshot <> ''").format(
-                SNAPSHOTS, _MINE
-            ),
-            [*self._mine, it.name],
-        ).fetchone()
-        return row is not None
+        return self._rows.exist() and bool(self._rows.interrupted([it.name]))
 
     def delete_before_changes(
         self,
@@ -118,8 +92,7 @@ class PostgresSnapshot:
             found = list(self._tables.lacking(rows))
             told = [it for it, columns in found if not columns]
             deleted = self._tables.delete_chosen(told, chosen, keys_act=not not_for_replication)
-            for it in deleted:
-                self._announce(snapshot, it.article)
+            self._rows.announce(snapshot, [it.name for it in deleted])
         left = [it.lacking(self.where, columns) for it, columns in found if columns and it.name in chosen]
         return DeletedRows(frozenset(it.name for it in deleted), tuple(left))
 
@@ -136,15 +109,12 @@ class PostgresSnapshot:
                 self._subscriber.set_up_destination(it.settings, it.source)
             self._defer_indexes(articles)
             self._empty(articles)
-            for it in articles:
-                self._announce(snapshot, it)
+            self._rows.announce(snapshot, [it.name for it in articles])
         return fence
 
     def _lock(self, *, not_for_replication: bool) -> None:
         # Ranges that still load hold these first, and the tables after.
-        self._session.execute(
-            sql.SQL("SELECT FROM {} WHERE {} AND range_number = 0 FOR UPDATE").format(SNAPSHOTS, _MINE), self._mine
-        )
+        self._rows.lock()
         if not_for_replication:
             self._session.execute("SET LOCAL session_replication_role = replica")
 
@@ -181,63 +151,29 @@ class PostgresSnapshot:
 
     def _defer_indexes(self, articles: Sequence[SnapshotArticle]) -> None:
         """Drop the indexes of tables that setup made and that this login may alter, to build them after the load."""
-        ours = {it.name: (it, table) for it in articles if (table := self._own_table(it)) is not None}
-        found: list[tuple[int, str, str]] = []
-        for name, (it, table) in ours.items():
-            referenced = self._session.execute(
-                _REFERENCED_FROM, {"table": table, "ours": [table for _, table in ours.values()]}
-            ).fetchone() == (True,)
-            there = self._session.execute(_DEFERRABLE, {"table": table}).fetchall()
-            rows = [row for row in there if row[0] == _FOREIGN_KEY or (it.large and not referenced)]
-            interrupted = set(self._deferred([name])) - {(rank, create) for rank, _, create in there}
-            self._remember(name, sorted(interrupted | {(rank, create) for rank, _, create in rows}))
-            found += rows
-        for _, remove, _ in sorted(found, reverse=True):
-            self._session.execute(trusted(remove))
+        created, written_down = self._rows.created(), self._rows.deferred([it.name for it in articles])
+        own = {it.name: table for it in articles if it.name in created and (table := self._own_table(it)) is not None}
+        drops: list[tuple[bool, sql.Composed]] = []
+        for it in (it for it in articles if it.name in own):
+            there = deferrable_indexes(self._session, own[it.name])
+            whole = it.large and not self._is_referenced(own[it.name], list(own.values()))
+            chosen = [index for index in there if index.is_foreign_key or whole]
+            interrupted = set(read(written_down.get(it.name, "[]"), self.where)).difference(there)
+            self._rows.defer(it.name, written([*chosen, *sorted(interrupted, key=lambda index: index.name)]))
+            drops += [(index.is_foreign_key, index.drop(it.article.destination)) for index in chosen]
+        # Foreign keys first: they need the keys that they refer to.
+        for _, statement in sorted(drops, key=lambda drop: not drop[0]):
+            self._session.execute(statement)
+
+    def _is_referenced(self, table: int, ours: Sequence[int]) -> bool:
+        return self._session.execute(_REFERENCED_FROM, {"table": table, "ours": ours}).fetchone() == (True,)
 
     def _own_table(self, it: SnapshotArticle) -> int | None:
-        row = self._session.execute(
-            sql.SQL(
-                "SELECT c.oid::bigint FROM {} s, pg_catalog.pg_class c WHERE s.created AND {} AND s.article = %s "
-                "AND s.range_number = 0 AND c.oid = pg_catalog.to_regclass(%s) AND c.relkind = 'r' "
-                "AND pg_catalog.pg_has_role(current_user, c.relowner, 'USAGE')"
-            ).format(SNAPSHOTS, _MINE),
-            [*self._mine, it.name, qualified(it.article.destination).as_string(self._session)],
-        ).fetchone()
+        row = self._session.execute(_OWN_TABLE, [qualified(it.article.destination).as_string(self._session)]).fetchone()
         return None if row is None else int(row[0])
 
-    def _remember(self, name: str, left: Sequence[tuple[int, str]]) -> None:
-        self._session.execute(
-            sql.SQL("UPDATE {} SET deferred = %s WHERE {} AND article = %s AND range_number = 0").format(
-                SNAPSHOTS, _MINE
-            ),
-            [json.dumps(left) if left else None, *self._mine, name],
-        )
-
-    def _deferred(self, names: Sequence[str]) -> list[tuple[int, str]]:
-        rows = self._session.execute(
-            sql.SQL(
-                "SELECT deferred FROM {} WHERE {} AND article = ANY (%s) AND range_number = 0 AND deferred IS NOT NULL"
-            ).format(SNAPSHOTS, _MINE),
-            [*self._mine, list(names)],
-        ).fetchall()
-        return sorted((int(rank), str(create)) for (text,) in rows for rank, create in json.loads(text))
-
-    def _announce(self, snapshot: str, it: SnapshotArticle) -> None:
-        """Announce the snapshot: from here on, no other one loads this article."""
-        self._session.execute(
-            sql.SQL("DELETE FROM {} WHERE {} AND article = %s AND range_number <> 0").format(SNAPSHOTS, _MINE),
-            [*self._mine, it.name],
-        )
-        self._session.execute(
-            sql.SQL(
-                "INSERT INTO {} AS s (publisher, publisher_system, publisher_db, publication, subscription, article, "
-                "range_number, snapshot) VALUES (%s, %s, %s, %s, %s, %s, 0, %s) "
-                "ON CONFLICT (publisher_system, publisher_db, publication, subscription, article, range_number) "
-                "DO UPDATE SET snapshot = excluded.snapshot, time = now()"
-            ).format(SNAPSHOTS),
-            [self._key.publisher, *self._mine, it.name, snapshot],
-        )
+    def _deferred(self, article: SnapshotArticle) -> tuple[DeferredIndex, ...]:
+        return read(self._rows.deferred([article.name]).get(article.name, "[]"), self.where)
 
     def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
         if not_for_replication:
@@ -248,20 +184,13 @@ class PostgresSnapshot:
 
     def loaded(self, snapshot: str) -> list[LoadedRange]:
         with translated_errors(self.where):
-            rows = self._session.execute(
-                sql.SQL(
-                    "SELECT article, range_number, row_count, byte_count FROM {} "
-                    "WHERE {} AND snapshot = %s AND range_number <> 0"
-                ).format(SNAPSHOTS, _MINE),
-                [*self._mine, snapshot],
-            ).fetchall()
-        return [LoadedRange(*row) for row in rows]
+            return self._rows.loaded(snapshot)
 
     def build(self, article: SnapshotArticle) -> None:
         with translated_errors(self.where):
-            for rank, create in self._deferred([article.name]):
-                if rank != _FOREIGN_KEY:
-                    self._build(create)
+            for it in self._deferred(article):
+                if not it.is_foreign_key:
+                    self._build(it.build(article.article.destination))
             if not self._analyses_by_itself():
                 self._session.execute(sql.SQL("ANALYZE {}").format(qualified(article.article.destination)))
 
@@ -274,24 +203,19 @@ class PostgresSnapshot:
 
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
         with translated_errors(self.where):
-            for rank, create in self._deferred([it.name for it in articles]):
-                if rank == _FOREIGN_KEY:
-                    self._build(create)
+            for article in articles:
+                for it in self._deferred(article):
+                    if it.is_foreign_key:
+                        self._build(it.build(article.article.destination))
         dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
         for key in foreign_keys:
             if key.table in dropped or key.referenced in dropped:
                 self._subscriber.set_up_foreign_key(key, new=True)
 
-    def _build(self, statement: str) -> None:
+    def _build(self, statement: sql.Composed) -> None:
         try:
-            with translated_errors(f"{self.where}: {statement}"):
-                # Of what the table of snapshots holds, one statement of these two kinds alone is run.
-                if not _BUILDS.match(statement):
-                    raise ConfigurationError(
-                        f"{self.where}: what a snapshot has to build is no index and no constraint: {statement}",
-                        remedy="`tranrepl reinitialize FILE -s NAME` copies the rows of the article again",
-                    )
-                self._session.execute(trusted(statement), binary=True)
+            with translated_errors(f"{self.where}: {statement.as_string(self._session)}"):
+                self._session.execute(statement)
         except DataError as error:
             raise DataError(
                 f"{error.message}: the rows of the snapshot violate it",
@@ -305,29 +229,10 @@ class PostgresSnapshot:
     ) -> None:
         names = [it.name for it in articles]
         with translated_errors(self.where), self._session.transaction():
-            held = self._session.execute(
-                sql.SQL(
-                    "SELECT article FROM {} WHERE {} AND article = ANY (%s) AND range_number = 0 AND snapshot = %s "
-                    "FOR UPDATE"
-                ).format(SNAPSHOTS, _MINE),
-                [*self._mine, names, snapshot],
-            ).fetchall()
-            if len(held) != len(names):
-                raise another_snapshot(self.where)
+            self._rows.require_held(snapshot, names, self.where)
             # It raises FencedError where the watermark is another one.
             self._subscriber.move_watermark(fence, xact_seqno if whole else fence_after(fence))
-            self._session.execute(
-                sql.SQL("DELETE FROM {} WHERE {} AND article = ANY (%s) AND range_number <> 0").format(
-                    SNAPSHOTS, _MINE
-                ),
-                [*self._mine, names],
-            )
-            self._session.execute(
-                sql.SQL(
-                    "UPDATE {} SET snapshot = '', deferred = NULL, xact_seqno = %s WHERE {} AND article = ANY (%s)"
-                ).format(SNAPSHOTS, _MINE),
-                [xact_seqno, *self._mine, names],
-            )
+            self._rows.end(names, xact_seqno)
 
 
 class PostgresLoader:
@@ -335,36 +240,18 @@ class PostgresLoader:
 
     def __init__(self, session: Session, key: SubscriptionKey, snapshot: str) -> None:
         self._session = session
-        self._key = key
+        self._rows = SnapshotRows(core(session), POSTGRES, key)
         self._snapshot = snapshot
         self._where = f"Subscriber {key.subscription}"
 
     def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
-        name = str(article.source)
         with translated_errors(f"{self._where}, table {article.destination}"), self._session.transaction():
-            self._require_announced(name)
+            self._rows.require_announced(self._snapshot, str(article.source), self._where)
             # What follows names no operator.
             leave_path(self._session)
             loaded = self._copy(article, number, chunks)
             reach(Failpoint.RANGE_LOADED)
-            self._session.execute(
-                sql.SQL(
-                    "INSERT INTO {} (publisher, publisher_system, publisher_db, publication, subscription, article, "
-                    "range_number, snapshot, row_count, byte_count) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-                ).format(SNAPSHOTS),
-                [
-                    self._key.publisher,
-                    self._key.publisher_system,
-                    self._key.publisher_db,
-                    self._key.publication,
-                    self._key.subscription,
-                    name,
-                    number,
-                    self._snapshot,
-                    loaded.rows,
-                    loaded.bytes,
-                ],
-            )
+            self._rows.add_range(self._snapshot, loaded)
         reach(Failpoint.RANGE_COMMITTED)
         return loaded
 
@@ -378,19 +265,3 @@ class PostgresLoader:
                     copy.write(chunk)
                     size += len(chunk)
             return LoadedRange(str(article.source), number, cursor.rowcount, size)
-
-    def _require_announced(self, name: str) -> None:
-        row = self._session.execute(
-            sql.SQL("SELECT snapshot FROM {} WHERE {} AND article = %s AND range_number = 0 FOR SHARE").format(
-                SNAPSHOTS, _MINE
-            ),
-            [
-                self._key.publisher_system,
-                self._key.publisher_db,
-                self._key.publication,
-                self._key.subscription,
-                name,
-            ],
-        ).fetchone()
-        if row is None or row[0] != self._snapshot:
-            raise another_snapshot(self._where)

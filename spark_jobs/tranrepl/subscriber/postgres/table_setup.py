@@ -14,12 +14,14 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import expression_sql, is_left_out, type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.postgres.core import core
+from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.destination import find_destination, has_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_refusal import make_partition
 from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
-from tranrepl.subscriber.postgres.replication_tables import SNAPSHOTS, key_values
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -43,15 +45,7 @@ def create_destination(
         create_missing_schema(session, where, name.schema)
         session.execute(_create_table(session, name, article, source))
         # A snapshot may build the indexes of such a table after it is loaded.
-        session.execute(
-            sql.SQL(
-                "INSERT INTO {} (publisher, publisher_system, publisher_db, publication, subscription, article, "
-                "range_number, snapshot, created) VALUES (%s, %s, %s, %s, %s, %s, 0, '', true) "
-                "ON CONFLICT (publisher_system, publisher_db, publication, subscription, article, range_number) "
-                "DO UPDATE SET created = true"
-            ).format(SNAPSHOTS),
-            [*key_values(key), str(article.source)],
-        )
+        SnapshotRows(core(session), POSTGRES, key).add_created(str(article.source))
         labels = _add_labels(session, where, name, source)
         left = [
             f"table {name} at {where} does without generated column {it.name}: its expression calls what is not "

@@ -1,0 +1,139 @@
+"""A subscription's rows of `MSreplication_snapshots`: which snapshot loads an article, and what of it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from tranrepl.subscriber.base.model_database import ModelDatabase, RowLock
+from tranrepl.subscriber.replication_tables import SNAPSHOTS
+from tranrepl.subscriber.snapshot import LoadedRange, another_snapshot
+from tranrepl.subscriber.subscription import SubscriptionKey
+
+
+class SnapshotRows:
+    """Read and written in whatever transaction is open."""
+
+    def __init__(self, session: sa.Connection, database: ModelDatabase, key: SubscriptionKey) -> None:
+        self._session = session
+        self._database = database
+        self._key = key
+        columns = SNAPSHOTS.c
+        self._mine = sa.and_(
+            columns.publisher_system == key.publisher_system,
+            columns.publisher_db == key.publisher_db,
+            columns.publication == key.publication,
+            columns.subscription == key.subscription,
+        )
+        self._of_articles = sa.and_(self._mine, columns.range_number == 0)
+
+    def exist(self) -> bool:
+        """Return whether the table is there."""
+        return self._database.has_table(self._session, SNAPSHOTS)
+
+    def interrupted(self, names: Collection[str]) -> set[str]:
+        """Return those of the articles whose rows are an earlier snapshot's, which found the table empty."""
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article).where(self._of_articles, columns.article.in_(names), columns.snapshot != "")
+        return set(self._session.scalars(query)) if names else set()
+
+    def initialized(self) -> dict[str, bytes]:
+        """Return by article the last transaction that is in the snapshot which its table began with."""
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article, columns.xact_seqno).where(self._of_articles, columns.xact_seqno.is_not(None))
+        return {row.article: bytes(row.xact_seqno) for row in self._session.execute(query)}
+
+    def lock(self) -> None:
+        """Lock all articles' rows, for which ranges that still load are waited for."""
+        query = sa.select(SNAPSHOTS.c.article).where(self._of_articles)
+        self._database.locked_rows(self._session, SNAPSHOTS, query)
+
+    def _locked(self, names: Collection[str], *conditions: sa.ColumnElement[bool]) -> Sequence[Any]:
+        query = sa.select(SNAPSHOTS.c.article).where(self._of_articles, SNAPSHOTS.c.article.in_(names), *conditions)
+        return self._database.locked_rows(self._session, SNAPSHOTS, query)
+
+    def announce(self, snapshot: str, names: Collection[str]) -> None:
+        """Announce a snapshot: from here on, no other one loads these articles."""
+        columns = SNAPSHOTS.c
+        of_names = sa.and_(self._mine, columns.article.in_(names))
+        self._locked(names)
+        self._session.execute(sa.delete(SNAPSHOTS).where(of_names, columns.range_number != 0))
+        self._session.execute(
+            sa.update(SNAPSHOTS).where(of_names).values(snapshot=snapshot, time=sa.func.current_timestamp())
+        )
+        known = set(self._session.scalars(sa.select(columns.article).where(of_names)))
+        new = [self._row(name, 0, snapshot) for name in names if name not in known]
+        if new:
+            self._session.execute(sa.insert(SNAPSHOTS), new)
+
+    def require_announced(self, snapshot: str, name: str, where: str) -> None:
+        """Keep other snapshots from beginning while a range of the article is loaded. Raises FencedError where one
+        has."""
+        query = sa.select(SNAPSHOTS.c.snapshot).where(self._of_articles, SNAPSHOTS.c.article == name)
+        announced = self._database.locked_rows(self._session, SNAPSHOTS, query, RowLock.SHARED)
+        if [row.snapshot for row in announced] != [snapshot]:
+            raise another_snapshot(where)
+
+    def add_range(self, snapshot: str, loaded: LoadedRange) -> None:
+        """Record that a range is loaded."""
+        row = self._row(loaded.article, loaded.number, snapshot)
+        self._session.execute(sa.insert(SNAPSHOTS).values(**row, row_count=loaded.rows, byte_count=loaded.bytes))
+
+    def loaded(self, snapshot: str) -> list[LoadedRange]:
+        """Return the ranges that are loaded of a snapshot."""
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article, columns.range_number, columns.row_count, columns.byte_count)
+        found = self._session.execute(query.where(self._mine, columns.snapshot == snapshot, columns.range_number != 0))
+        return [LoadedRange(*row) for row in found]
+
+    def require_held(self, snapshot: str, names: Collection[str], where: str) -> None:
+        """Lock the articles' rows. Raises FencedError where another snapshot loads one of them."""
+        if len(self._locked(names, SNAPSHOTS.c.snapshot == snapshot)) != len(names):
+            raise another_snapshot(where)
+
+    def end(self, names: Collection[str], xact_seqno: bytes) -> None:
+        """Record that a snapshot of the articles is complete, and shows all up to `xact_seqno`."""
+        columns = SNAPSHOTS.c
+        of_names = sa.and_(self._mine, columns.article.in_(names))
+        self._session.execute(sa.delete(SNAPSHOTS).where(of_names, columns.range_number != 0))
+        self._session.execute(
+            sa.update(SNAPSHOTS).where(of_names).values(snapshot="", deferred=None, xact_seqno=xact_seqno)
+        )
+
+    def add_created(self, name: str) -> None:
+        """Record that setup made the article's table."""
+        of_name = sa.and_(self._of_articles, SNAPSHOTS.c.article == name)
+        if not self._session.execute(sa.update(SNAPSHOTS).where(of_name).values(created=True)).rowcount:
+            self._session.execute(sa.insert(SNAPSHOTS).values(**self._row(name, 0, ""), created=True))
+
+    def created(self) -> set[str]:
+        """Return the articles whose tables setup made."""
+        return set(self._session.scalars(sa.select(SNAPSHOTS.c.article).where(self._of_articles, SNAPSHOTS.c.created)))
+
+    def defer(self, name: str, deferred: str | None) -> None:
+        """Write down what is built of the article's table after the load."""
+        of_name = sa.and_(self._of_articles, SNAPSHOTS.c.article == name)
+        self._session.execute(sa.update(SNAPSHOTS).where(of_name).values(deferred=deferred))
+
+    def deferred(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return by article what is to be built after the load, where there is anything."""
+        columns = SNAPSHOTS.c
+        query = sa.select(columns.article, columns.deferred).where(
+            self._of_articles, columns.article.in_(names), columns.deferred.is_not(None)
+        )
+        return {row.article: row.deferred for row in self._session.execute(query)}
+
+    def _row(self, article: str, number: int, snapshot: str) -> dict[str, object]:
+        key = self._key
+        return {
+            "publisher": key.publisher,
+            "publisher_system": key.publisher_system,
+            "publisher_db": key.publisher_db,
+            "publication": key.publication,
+            "subscription": key.subscription,
+            "article": article,
+            "range_number": number,
+            "snapshot": snapshot,
+        }
