@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from sqlalchemy import URL
-
 from tranrepl.errors import ConfigurationError
 from tranrepl.spelling import likeliest
 
@@ -107,14 +105,6 @@ class Connection:
     def unused_by_libpq(self) -> dict[str, str]:
         """Return why each of its options that Airflow's hook takes is not used, by name."""
         return {name: _NOT_LIBPQ[name] for name, value in used(self.options).items() if name in _NOT_LIBPQ}
-
-    def sqlalchemy_url(self) -> URL:
-        """Return the URL of the distribution database, which is PostgreSQL. Raises ConfigurationError for
-        another kind."""
-        require_postgres(self)
-        return URL.create(
-            "postgresql+psycopg", self.login, self.password, self.host, self.port, self.database, dict(self.options)
-        )
 
 
 def require_postgres(connection: Connection) -> None:

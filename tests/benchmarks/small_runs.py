@@ -34,7 +34,7 @@ from support.airflow_api import FINISHED, Api, connected
 from support.airflow_components import components, password_of, wait_until_healthy
 from support.airflow_home import BIN, AirflowHome
 from support.checkout import CHECKOUT
-from support.databases import create_databases
+from support.databases import create_databases, sqlalchemy_url
 from support.embedded_postgres import PostgresServer, ServerSettings
 from support.ports import free_port
 from support.site import Site
@@ -184,7 +184,7 @@ def _site(folder: Path) -> Iterator[Runs]:
         file = dags / "publications" / f"{_DAG}.yaml"
         file.write_text(yaml.safe_dump(site.publication.model_dump(mode="json", exclude_unset=True)))
         server.create_database("airflow")
-        metadata = server.connection("airflow").sqlalchemy_url().render_as_string(hide_password=False)
+        metadata = sqlalchemy_url(server.connection("airflow")).render_as_string(hide_password=False)
         settings = {
             # Not SQLite, which lets one write at a time.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.databases import sqlalchemy_url
 from support.owned_process import dying_with_owner
 from tranrepl.connections import Connection
 
@@ -35,7 +36,7 @@ def metadata_on(database: Connection) -> dict[str, str]:
     SQLite lets one write at a time. The driver is ours, for both of Airflow's connections; with `+psycopg2` and
     `+asyncpg`, which Airflow would take, two more packages were needed.
     """
-    url = database.sqlalchemy_url().render_as_string(hide_password=False)
+    url = sqlalchemy_url(database).render_as_string(hide_password=False)
     return {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": url}
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
+import sqlalchemy as sa
+
 from support.embedded_postgres import PostgresServer
 from tranrepl.connections import Connection, variable_name
 
@@ -53,6 +55,19 @@ def shared_databases(server: PostgresServer, name: str) -> Iterator[Databases]:
     finally:
         for database in names.values():
             server.drop_database(database)
+
+
+def sqlalchemy_url(connection: Connection) -> sa.URL:
+    """Return the URL by which SQLAlchemy connects to one of them."""
+    return sa.URL.create(
+        "postgresql+psycopg",
+        connection.login,
+        connection.password,
+        connection.host,
+        connection.port,
+        connection.database,
+        dict(connection.options),
+    )
 
 
 def existing_databases(server: PostgresServer) -> Databases:

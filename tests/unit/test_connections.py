@@ -121,15 +121,6 @@ def test_the_extras_host_login_and_database_win_as_in_the_hook() -> None:
     assert _read(json.dumps({**fields, "extra": {"port": "2"}})).port == 2
 
 
-def test_sqlalchemy_gets_every_part_and_the_options() -> None:
-    url = COMPLETE.sqlalchemy_url()
-    assert (url.drivername, url.username, url.password, url.host, url.port, url.database, dict(url.query)) == (
-        *("postgresql+psycopg", "m e", PASSWORD, "db.example", 6432, "sal/es"),
-        {"sslmode": "require"},
-    )
-    assert PASSWORD not in str(url)
-
-
 def test_a_connections_texts_never_show_the_password() -> None:
     assert PASSWORD not in repr(COMPLETE)
     assert str(COMPLETE) == "Sales-DB (m e@db.example:6432/sal/es)"

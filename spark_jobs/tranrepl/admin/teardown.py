@@ -26,8 +26,8 @@ from tranrepl.distributor.teardown import (
 )
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.publisher.registry import open_publisher, publisher_databases
-from tranrepl.subscriber.left_behind import statements_left
 from tranrepl.subscriber.registry import dialect_of
+from tranrepl.subscriber.teardown import statements_left
 from tranrepl.topology import Topology
 
 Say = Callable[[str], None]

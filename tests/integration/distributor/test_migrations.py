@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from conftest import DatabaseFactory
+from support.databases import sqlalchemy_url
 from support.site import execute
 from tranrepl.connections import Connection
 from tranrepl.distributor import version
@@ -54,7 +55,7 @@ def test_migrations_make_the_tables_that_the_code_declares(database: DatabaseFac
     with DistributionDatabase(migrated) as distribution:
         distribution.migrate()
         distribution.migrate()
-    engine = sa.create_engine(declared.sqlalchemy_url(), poolclass=sa.NullPool)
+    engine = sa.create_engine(sqlalchemy_url(declared), poolclass=sa.NullPool)
     metadata.create_all(engine)
     assert _catalogue(migrated) == _catalogue(declared)
     assert [name for name, _ in _catalogue(migrated)["tables"]] == sorted(metadata.tables)

@@ -22,7 +22,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import Repair
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.mariadb import comparison as mariadb_comparison
+from tranrepl.subscriber.mariadb import comparison_statements as mariadb_comparison
 from tranrepl.validation import comparison
 from tranrepl.validation.comparison import Found
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tranrepl.subscriber.base.execution_options import CALLS_PROCEDURE
+from tranrepl.subscriber.base.execution import CALLS_PROCEDURE
 from tranrepl.subscriber.mssql.messages import Messages, listen
 from tranrepl.subscriber.mssql.statement_execution import configure
 

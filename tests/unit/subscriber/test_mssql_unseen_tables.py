@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from tranrepl.subscriber.mssql.unseen_tables import denies
+from tranrepl.subscriber.mssql.rights import denies
 
 
 @pytest.mark.parametrize(

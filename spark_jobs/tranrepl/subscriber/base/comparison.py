@@ -15,10 +15,9 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd, Form, HeldRead, Rows, Side
 from tranrepl.model.source_types import Family, source_type
-from tranrepl.subscriber.base.command_rows import Command
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.destination import column_names, find_destinations, found_target
-from tranrepl.subscriber.base.statements import parameters, shape_of, statement
+from tranrepl.subscriber.base.statements import Command, parameters, shape_of, statement
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.comparison import ComparableTable, Correction
 from tranrepl.subscriber.value_conversion import ColumnType

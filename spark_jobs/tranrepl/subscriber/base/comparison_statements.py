@@ -14,6 +14,8 @@ from typing import Any
 from sqlalchemy import types
 
 from tranrepl.model.comparison import WHOLE, Form, Pages
+from tranrepl.model.source_types import Family
+from tranrepl.subscriber.value_conversion import ColumnType
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,37 @@ class WholeTable(ABC):
 
     def _marked(self, column: ComparedColumn) -> str:
         return f"COALESCE({column.text if column.plain else self.digest(column.text)}, '~')"
+
+
+class WholeNumbersTable(WholeTable):
+    """Where numbers of 64 bits have bitwise operators."""
+
+    @abstractmethod
+    def exclusive_or(self, number: str) -> str:
+        """Return the exclusive or of a number over rows; 0 over none."""
+
+    def checksum(self, pages: Pages = WHOLE) -> str:
+        del pages
+        return f"SELECT COUNT(*), {self.exclusive_or(self.row_number())} FROM {self.table}"
+
+    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
+        del pages
+        return (
+            f"SELECT {self.key_number()} & {buckets - 1} AS bucket, COUNT(*), {self.exclusive_or(self.row_number())} "
+            f"FROM {self.table} GROUP BY bucket"
+        )
+
+    def listed(self, numbers: Sequence[int]) -> str:
+        return ", ".join(map(str, numbers))
+
+
+def form_of(family: Family, column: ColumnType) -> Form:
+    """Return the form in which a column of this type at the Subscriber is compared with a published one."""
+    if isinstance(column.type, types.Float):
+        return Form.FLOATING
+    if is_binary(column.type):
+        return Form.HEXADECIMAL
+    return counted_form(column.type) or (Form.CHARACTER if family is Family.CHARACTER else Form.OUTPUT)
 
 
 def is_binary(kind: types.TypeEngine[Any]) -> bool:

@@ -35,10 +35,9 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
-from tranrepl.subscriber.base.bound_statement import BoundStatement
-from tranrepl.subscriber.base.bulk import BulkInsert, SqlBulk
 from tranrepl.subscriber.base.catalogue import Catalogue, InspectedCatalogue, Place, Refusal
 from tranrepl.subscriber.base.column_steps import ColumnStatements
+from tranrepl.subscriber.base.execution import BoundStatement, BulkInsert, SqlBulk
 from tranrepl.subscriber.base.identifiers import Identifiers
 from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.procedures import ProcedureName, ProcedureScripter

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import types
+from sqlalchemy.sql import quoted_name
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
+from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.procedures import ProcedureName, StoredProcedure, custom_names
 from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
 from tranrepl.subscriber.value_conversion import ColumnType, conversion
@@ -35,6 +38,72 @@ class SqlColumnTexts:
 
     def rename(self, column: str, new_name: str) -> str:
         return self.database.rename_column_text(self.table, column, new_name) + ";"
+
+
+def new_table(
+    database: SqlDatabase, article: Article, source: TableDescription, referencing: Collection[str]
+) -> sa.Table:
+    """Return an article's destination with its columns and its key, as far as the database can have it. `referencing`
+    are columns of foreign keys."""
+    schema, name = database.place(article.destination_table)
+    columns = [
+        sa.Column(
+            quoted_name(column.name, quote=True),
+            created_type(database, column, referencing=column.name in referencing),
+            nullable=not column.not_null,
+            autoincrement=False,
+        )
+        for column in source.published(article.columns)
+    ]
+    table = sa.Table(
+        quoted_name(name, quote=True),
+        sa.MetaData(),
+        *columns,
+        sa.PrimaryKeyConstraint(*(quoted_name(column.name, quote=True) for column in source.key)),
+        schema=None if schema is None else quoted_name(schema, quote=True),
+        **database.table_options,
+    )
+    database.fit_row(table, {column.name for column in source.columns if column.unique}.union(referencing))
+    return table
+
+
+def size_problems(
+    database: SqlDatabase, where: str, article: Article, source: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Yield that the database has no room for the table that setup would create."""
+    problem = database.size_problem(new_table(database, article, source, ()))
+    if problem is not None:
+        yield ConfigurationError(
+            f"article {article.source}: {where}: table {article.destination_table}, as setup would create it, "
+            f"{problem}",
+            remedy="leave columns out (articles[].columns), or create the table yourself, with shorter columns",
+            article=str(article.source),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownObjects:
+    """What was asked about; None: it is not there. What has no entry is not known."""
+
+    tables: Mapping[TableName, Destination | None]
+    procedures: Mapping[ProcedureName, StoredProcedure | None]
+
+    def without(self, table: TableName) -> KnownObjects:
+        """Forget a table that is about to be made."""
+        return replace(self, tables={name: it for name, it in self.tables.items() if name != table})
+
+
+NOTHING_KNOWN = KnownObjects({}, {})
+
+
+def read_known(session: sa.Connection, database: SqlDatabase, articles: Sequence[Article]) -> KnownObjects:
+    """Read the articles' tables and custom procedures; nothing is asked for none."""
+    tables = [it.destination_table for it in articles]
+    found = find_destinations(session, database, tables) if tables else {}
+    scripter = database.scripter
+    names = custom_names(articles, scripter.names) if scripter else []
+    stored = scripter.stored(session, names) if scripter and names else {}
+    return KnownObjects({it: found.get(it) for it in tables}, {it: stored.get(it) for it in names})
 
 
 def find_destination(session: sa.Connection, database: SqlDatabase, name: TableName) -> Destination | None:

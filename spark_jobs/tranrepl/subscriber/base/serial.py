@@ -28,16 +28,17 @@ from tranrepl.errors import (
 from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
-from tranrepl.subscriber.base.bound_statement import BoundStatement
-from tranrepl.subscriber.base.command_rows import Command, command_rows
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.destination import targets
+from tranrepl.subscriber.base.execution import BoundStatement
 from tranrepl.subscriber.base.savepoint import require_transaction, roll_back
 from tranrepl.subscriber.base.statements import (
+    Command,
     ParameterError,
     Parameters,
     Shape,
     Statement,
+    command_rows,
     key_of,
     parameters,
     shape_of,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.sql import quoted_name
 
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
@@ -19,14 +20,13 @@ from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import values
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.applier import ApplierOptions
-from tranrepl.subscriber.base.bulk import BulkInsert
-from tranrepl.subscriber.base.command_rows import Command
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
-from tranrepl.subscriber.base.destination import target
-from tranrepl.subscriber.base.emptied_tables import EmptiedTables
+from tranrepl.subscriber.base.destination import find_destinations, target
+from tranrepl.subscriber.base.execution import BulkInsert
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.statements import (
+    Command,
     ParameterError,
     Parameters,
     Statement,
@@ -37,6 +37,7 @@ from tranrepl.subscriber.base.statements import (
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.row_filter_translation import columns_read, translated_filter
 from tranrepl.subscriber.row_not_found import key_text
 from tranrepl.subscriber.snapshot import (
     DeletedRows,
@@ -51,6 +52,52 @@ from tranrepl.subscriber.snapshot import (
     referring,
 )
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
+
+
+class EmptiedTables:
+    """The tables as they are in the session."""
+
+    def __init__(self, session: sa.Connection, database: SqlDatabase) -> None:
+        self._session = session
+        self._database = database
+
+    def parents(self, articles: Iterable[SnapshotArticle]) -> dict[str, list[str]]:
+        """Return by article those of the articles that its rows refer to."""
+        destinations = {it.article.destination: it.name for it in articles}
+        parents: dict[str, list[str]] = {}
+        for destination, name in destinations.items():
+            keys = self._database.foreign_keys(self._session, destination)
+            parents[name] = [destinations[key.referenced] for key in keys if key.referenced in destinations]
+        return parents
+
+    def holds_rows(self, it: SnapshotArticle) -> bool:
+        query = sa.select(sa.literal(1)).select_from(self._table(it)).limit(1)
+        return self._session.execute(query).first() is not None
+
+    def delete(self, rows: OwnedRows) -> None:
+        """Delete the rows. Nothing is deleted of an empty table."""
+        deletion = sa.delete(self._table(rows.article))
+        if rows.condition is not None:
+            condition = translated_filter(rows.condition, self._database.sql_name, rows.name)
+            deletion = deletion.where(sa.text(condition))
+        self._session.execute(deletion)
+
+    def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:
+        """Yield those whose tables are there, each with the columns that its condition reads and the table lacks."""
+        destinations = [it.article.article.destination for it in rows]
+        tables = find_destinations(self._session, self._database, destinations)
+        for it, destination in zip(rows, destinations, strict=True):
+            table = tables.get(destination)
+            read = columns_read(it.condition) if it.condition is not None else frozenset()
+            if table is not None:
+                yield it, read - table.spelled_as(sorted(read)).columns.keys()
+
+    def _table(self, it: SnapshotArticle) -> sa.TableClause:
+        schema, name = self._database.place(it.article.destination)
+        return sa.table(
+            quoted_name(name, quote=True), schema=None if schema is None else quoted_name(schema, quote=True)
+        )
+
 
 _ROWS_TOGETHER = 1000
 

@@ -29,13 +29,15 @@ from tranrepl.subscriber.base.constraints import (
 )
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.destination import (
+    NOTHING_KNOWN,
     find_destination,
     intended_target,
+    new_table,
+    read_known,
+    size_problems,
     targets,
 )
-from tranrepl.subscriber.base.known_objects import NOTHING_KNOWN, read_known
 from tranrepl.subscriber.base.model_database import execute_ddl
-from tranrepl.subscriber.base.new_table import new_table, size_problems
 from tranrepl.subscriber.base.partition_rows import why_rows_unknown
 from tranrepl.subscriber.base.procedure_setup import ProcedureSetup, custom_problem, unseen_texts
 from tranrepl.subscriber.base.procedures import (

@@ -13,10 +13,9 @@ from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.model_tables import create_tables, find_version
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
-from tranrepl.subscriber.base.watermark import Watermark
+from tranrepl.subscriber.base.watermark import Watermark, position_of
 from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES
 from tranrepl.subscriber.shared_tables import Claim
-from tranrepl.subscriber.stream_rows import position_of
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
 from tranrepl.subscriber.tables_version import TablesVersion
 

@@ -24,8 +24,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, sent
 from tranrepl.model.commands import Operation, only_chunk
 from tranrepl.model.row_images import NULL
+from tranrepl.subscriber.batching.array_cells import ImageCells
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates, Masks, bit
-from tranrepl.subscriber.batching.image_cells import ImageCells
 from tranrepl.subscriber.batching.key_order import Columns, Ints, key_order
 
 _FOLDED = ["operation", *Image]

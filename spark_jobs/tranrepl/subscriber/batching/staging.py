@@ -20,8 +20,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, arguments
 from tranrepl.model.commands import Operation, only_chunk
 from tranrepl.model.row_images import NULL, contents
-from tranrepl.subscriber.batching.array_cells import array_cells, array_elements
-from tranrepl.subscriber.batching.image_cells import ImageCells
+from tranrepl.subscriber.batching.array_cells import ImageCells, array_cells, array_elements
 
 WORTH_A_STATEMENT = 500
 """Commands of a kind, from which on it pays to create the dispatcher again."""

@@ -4,30 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import sqlalchemy as sa
+from pymysql.converters import escape_item
 from sqlalchemy import types
 
-from tranrepl.model.comparison import WHOLE, Form, Pages
-from tranrepl.model.source_types import Family
-from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
-from tranrepl.subscriber.base.target import SqlColumn
+from tranrepl.model.comparison import Form
+from tranrepl.subscriber.base.comparison import ComparisonWays
+from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeNumbersTable, form_of
+from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
+from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
+
+_LOCK_SECONDS = 10
+"""Behind a statement that alters a table and waits for another of these sessions, one would wait for a day."""
+
+
+def _hold(session: sa.Connection) -> None:
+    session.exec_driver_sql(f"SET lock_wait_timeout = {_LOCK_SECONDS}")
+    session.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    session.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+
+def _side(found: SqlTarget, forms: Sequence[Form]) -> MariaDbSide:
+    columns = tuple(
+        compared_column(column, form, quoted_name(column.name))
+        for column, form in zip(found.columns, forms, strict=True)
+    )
+    return MariaDbSide(qualified_name(found.schema, found.name), columns, found.article.key_positions)
+
+
+WAYS = ComparisonWays(
+    hold=_hold,
+    form=form_of,
+    side=_side,
+    literal=partial(escape_item, charset="utf8mb4"),
+    begin="START TRANSACTION",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class MariaDbSide(WholeTable):
+class MariaDbSide(WholeNumbersTable):
     """In MariaDB and MySQL."""
-
-    def checksum(self, pages: Pages = WHOLE) -> str:
-        del pages
-        return f"SELECT COUNT(*), {_exclusive_or(self.row_number())} FROM {self.table}"
-
-    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
-        del pages
-        return (
-            f"SELECT {self.key_number()} & {buckets - 1} AS bucket, COUNT(*), {_exclusive_or(self.row_number())} "
-            f"FROM {self.table} GROUP BY bucket"
-        )
 
     def number(self, texts: Sequence[str]) -> str:
         digits = f"LEFT(MD5(CONCAT_WS('|', {', '.join(texts)})), 16)"
@@ -36,21 +55,8 @@ class MariaDbSide(WholeTable):
     def digest(self, text: str) -> str:
         return f"MD5(CONVERT({text} USING utf8mb4))"
 
-    def listed(self, numbers: Sequence[int]) -> str:
-        return ", ".join(map(str, numbers))
-
-
-def _exclusive_or(number: str) -> str:
-    return f"CAST(BIT_XOR({number}) AS SIGNED)"
-
-
-def form_of(family: Family, kind: types.TypeEngine[Any]) -> Form:
-    """Return the form in which a column of this type at the Subscriber is compared with a published one."""
-    if isinstance(kind, types.Float):
-        return Form.FLOATING
-    if is_binary(kind):
-        return Form.HEXADECIMAL
-    return counted_form(kind) or (Form.CHARACTER if family is Family.CHARACTER else Form.OUTPUT)
+    def exclusive_or(self, number: str) -> str:
+        return f"CAST(BIT_XOR({number}) AS SIGNED)"
 
 
 def compared_column(column: SqlColumn, form: Form, name: str) -> ComparedColumn:

@@ -25,9 +25,9 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
-from tranrepl.subscriber.base.bulk import BulkInsert
 from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, Place, Refusal
 from tranrepl.subscriber.base.comparison import SqlComparison, open_comparison
+from tranrepl.subscriber.base.execution import BulkInsert
 from tranrepl.subscriber.base.numbered_database import NumberedDatabase, procedure_ended_transaction
 from tranrepl.subscriber.base.staged_bulk import BulkRules
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
@@ -35,7 +35,7 @@ from tranrepl.subscriber.mariadb.bulk import MariaDbBulk
 from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.column_types import TYPES, decimal_digits_of, described_type
 from tranrepl.subscriber.mariadb.columns import MariaDbColumns
-from tranrepl.subscriber.mariadb.comparison import WAYS
+from tranrepl.subscriber.mariadb.comparison_statements import WAYS
 from tranrepl.subscriber.mariadb.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import grant_of_texts, right_problems

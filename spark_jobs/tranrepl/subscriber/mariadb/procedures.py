@@ -8,10 +8,14 @@ is looked for before 20598 is raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
+from sqlglot import Token, TokenType
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Tokenizer
 
 from tranrepl.errors import ROW_NOT_FOUND
 from tranrepl.model.call_syntax import BITMAP, Argument, Image, arguments, key_arguments
@@ -19,15 +23,90 @@ from tranrepl.model.commands import Operation
 from tranrepl.subscriber.base.procedures import (
     Procedure,
     ProcedureName,
+    count_problem,
     key_bits,
     mask_bytes,
     name_of,
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
-from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
-from tranrepl.subscriber.mariadb.stored_procedures import StoredRoutine, find_routines
+from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
 from tranrepl.subscriber.row_not_found import row_not_found_text
+
+_NO_KEYWORDS = frozenset({TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER})
+_BEGINNINGS = frozenset({("START", "TRANSACTION"), ("BEGIN", "TRANSACTION"), ("BEGIN", "TRAN")})
+
+
+def ends_transaction(body: str, tokenizer: type[Tokenizer]) -> bool:
+    """Return whether a COMMIT, a ROLLBACK, or the beginning of another transaction is among a procedure's keywords.
+
+    A text that is not of the tokenizer's language has none: what it does is seen when it is called.
+    """
+    try:
+        words = _keywords(tokenizer().tokenize(body))
+    except SqlglotError:
+        return False
+    following = [*words, ""][1:]
+    return any(
+        word == "COMMIT" or (word == "ROLLBACK" and not _to_savepoint(words[at + 1 :])) or (word, after) in _BEGINNINGS
+        for at, (word, after) in enumerate(zip(words, following, strict=True))
+    )
+
+
+def _keywords(tokens: Sequence[Token]) -> list[str]:
+    """Return the texts of keywords in capitals; empty for what is no keyword."""
+    return ["" if token.token_type in _NO_KEYWORDS else token.text.upper() for token in tokens]
+
+
+def _to_savepoint(words: Sequence[str]) -> bool:
+    return words[:1] == ["TO"] or words[:2] == ["WORK", "TO"]
+
+
+_TEXT = (
+    "SELECT :number{0} AS number, COALESCE(routine_definition, '') AS body, sql_mode FROM information_schema.routines "
+    "WHERE routine_type = 'PROCEDURE' AND routine_schema = COALESCE(:schema{0}, DATABASE()) AND routine_name = :name{0}"
+)
+_COUNT = (
+    "SELECT :number{0} AS number, COUNT(*) AS parameters FROM information_schema.parameters "
+    "WHERE routine_type = 'PROCEDURE' "
+    "AND specific_schema = COALESCE(:schema{0}, DATABASE()) AND specific_name = :name{0}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRoutine:
+    body: str
+    """Empty where our login may not see it."""
+    sql_mode: str
+    parameters: int
+
+    def ends_transaction(self) -> bool:
+        # The catalogue has comments for the server (/*! … */) as what they are for it: its own text, or nothing.
+        return ends_transaction(self.body, tokenizer(self.sql_mode))
+
+    def signature_problem(self, passed: tuple[Argument, ...]) -> str | None:
+        return count_problem(self.parameters, len(passed))
+
+
+def find_routines(session: sa.Connection, names: Sequence[ProcedureName]) -> dict[ProcedureName, StoredRoutine]:
+    """Return the procedures that are there; names are compared as the server does."""
+    if not names:
+        return {}
+    counts = {row.number: row.parameters for row in session.execute(*_of_each(_COUNT, names))}
+    return {
+        names[row.number]: StoredRoutine(row.body, row.sql_mode, counts[row.number])
+        for row in session.execute(*_of_each(_TEXT, names))
+    }
+
+
+def _of_each(query: str, names: Sequence[ProcedureName]) -> tuple[sa.TextClause, dict[str, object]]:
+    """Return the query for all names in one, and its parameters."""
+    text = " UNION ALL ".join(query.format(at) for at in range(len(names)))
+    values: dict[str, object] = {}
+    for at, it in enumerate(names):
+        values |= {f"number{at}": at, f"schema{at}": it.schema, f"name{at}": it.name}
+    return sa.text(text), values
+
 
 PROCEDURE_NAMES = NameLimit(64, NameUnit.CHARACTERS)
 _LONGEST_MESSAGE = 512

@@ -26,8 +26,7 @@ from tranrepl.subscriber.base.staged_bulk import (
     value_name,
 )
 from tranrepl.subscriber.batching.folded import FoldedUpdates
-from tranrepl.subscriber.mssql.bulk_copy import bulk_copy
-from tranrepl.subscriber.mssql.staged_values import Values
+from tranrepl.subscriber.mssql.staged_values import Values, bulk_copy
 
 _IDENTIFIERS = Identifiers("mssql")
 

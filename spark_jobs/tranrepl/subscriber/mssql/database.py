@@ -23,11 +23,10 @@ from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.base.bound_statement import BoundStatement
-from tranrepl.subscriber.base.bulk import BulkInsert
 from tranrepl.subscriber.base.catalogue import Catalogue, Place
 from tranrepl.subscriber.base.comparison import SqlComparison
 from tranrepl.subscriber.base.database import UNBOUNDED_NUMERIC
+from tranrepl.subscriber.base.execution import BoundStatement, BulkInsert
 from tranrepl.subscriber.base.model_database import RowLock
 from tranrepl.subscriber.base.numbered_database import (
     NO_TRANSACTION_OF_ITS_OWN,

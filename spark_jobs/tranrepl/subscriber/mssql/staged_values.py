@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
 
 from tranrepl.model.row_images import contents
 from tranrepl.model.source_types import Family, SourceType
@@ -33,9 +35,33 @@ from tranrepl.subscriber.batching.cell_values import (
     without_null,
 )
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.mssql.bulk_copy import encoded
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn
 from tranrepl.subscriber.value_conversion import UUID_FORM
+
+
+def bulk_copy(session: sa.Connection, table: str, columns: Sequence[Sequence[Any]]) -> None:
+    """Copy rows, given by their columns, into a table of the session's own, in the order of its columns.
+
+    Raises what the server or FreeTDS says as SQLAlchemy does: pymssql raises it as it is.
+    """
+    import pymssql
+    from pymssql import _mssql
+
+    driver: Any = session.connection.dbapi_connection
+    try:
+        # All of it is one batch: a batch is a statement. Of a name that begins with # pymssql would ask another
+        # database's catalogue; nothing here depends on the answer.
+        driver.bulk_copy(f"tempdb..{table}", zip(*columns, strict=True), batch_size=max(1, len(columns[0])))
+    except _mssql.MSSQLException as error:
+        raised: Any = pymssql.OperationalError(*error.args)
+        lost = session.dialect.is_disconnect(raised, driver, None)
+        raise OperationalError("bulk copy", None, raised, connection_invalidated=lost) from error
+
+
+encoded: Any = type("unicode", (bytes,), {"__slots__": (), "__doc__": "A text's bytes, as the column stores them."})
+"""Makes bytes what pymssql copies as they are: it goes by the name of a value's class, and FreeTDS encodes nothing. A
+`str` it would encode by what the catalogue says of the table's columns, which not every server says of this one."""
+
 
 Values = Sequence[Any]
 """What bulk copy takes for a column, one a row."""

@@ -14,8 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from tranrepl.subscriber.base.bound_statement import BoundStatement
-from tranrepl.subscriber.base.execution_options import SETS_IDENTITY
+from tranrepl.subscriber.base.execution import SETS_IDENTITY, BoundStatement
 from tranrepl.subscriber.mssql.driver import complete
 from tranrepl.subscriber.mssql.statement_execution import with_identity
 

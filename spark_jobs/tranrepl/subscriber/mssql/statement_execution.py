@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from tranrepl.subscriber.base.execution_options import CALLS_PROCEDURE, SETS_IDENTITY
+from tranrepl.subscriber.base.execution import CALLS_PROCEDURE, SETS_IDENTITY
 from tranrepl.subscriber.mssql.messages import HIGHEST_SEVERITY, listen, messages_of
 from tranrepl.subscriber.mssql.sql_text import qualified
 

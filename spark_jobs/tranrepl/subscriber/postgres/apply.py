@@ -6,24 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from threading import Event
+from typing import LiteralString
 
+import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tranrepl.errors import ErrorReport
+from tranrepl.errors import ConfigurationError, DataError, ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.postgres.session import Session, own_path, translated_errors
+from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
 from tranrepl.subscriber.batching.long_commands import unless_too_long
-from tranrepl.subscriber.batching.serial_fallback import apply_in_order
 from tranrepl.subscriber.batching.staging import census_of
 from tranrepl.subscriber.batching.steps import (
     BulkStep,
+    MismatchError,
     Operations,
     SchemaStep,
     ScriptStep,
@@ -33,22 +36,92 @@ from tranrepl.subscriber.batching.steps import (
 )
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.key_change import UnfitRows
-from tranrepl.subscriber.postgres.apply_rules import ApplyRules
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
+from tranrepl.subscriber.postgres.bulk_rules import ApplyRules
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.durability import make_durable
+from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all
-from tranrepl.subscriber.postgres.savepoint import why_undone
 from tranrepl.subscriber.postgres.schema_change import SchemaChangeApply
 from tranrepl.subscriber.postgres.script import ScriptApply
 from tranrepl.subscriber.postgres.serial import SerialApply
-from tranrepl.subscriber.postgres.targets import Targets
+from tranrepl.subscriber.postgres.session_settings import make_durable
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
 from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.subscription import ALONE, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
 from tranrepl.subscriber.truncation import children_first, refer_to_one_another
+
+
+def apply_in_order(
+    commands: pa.Table,
+    serially: Callable[[pa.Table], None],
+    in_bulk: Callable[[pa.Table], bool],
+    refused: frozenset[str],
+) -> None:
+    """Apply commands (row layout, in order) of which bulk has refused the whole.
+
+    `serially` applies all or raises and leaves nothing, `in_bulk` applies all or says that it has left nothing.
+    `refused` are a database's codes of errors for which a transaction goes in bulk. Raises what `serially` did where
+    that does not help either.
+    """
+    while True:
+        try:
+            serially(commands)
+        except DataError as problem:
+            before, failing, after = _around(commands, problem)
+            alone = len(before) == len(after) == 0
+            if problem.report.code not in refused or alone or len(failing) < 2:
+                raise
+            serially(before)
+            if not in_bulk(failing):
+                raise
+            commands = after
+        else:
+            return
+
+
+def _around(commands: pa.Table, problem: DataError) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return the commands before the transaction that failed, its own, and those after it."""
+    seqno = pa.scalar(bytes.fromhex(problem.report.xact_seqno or ""), pa.binary())
+    seqnos = commands["xact_seqno"]
+    start, end = pc.sum(pc.less(seqnos, seqno)).as_py() or 0, pc.sum(pc.less_equal(seqnos, seqno)).as_py() or 0
+    return commands.slice(0, start), commands.slice(start, end - start), commands.slice(end)
+
+
+_INSUFFICIENT_RESOURCES = "53"
+"""Class of SQLSTATE. What a statement over many rows has no memory for, one row at a time may have."""
+
+
+def why_undone(
+    session: Session,
+    where: str,
+    work: Callable[[], object],
+    before: Sequence[LiteralString] = (),
+    after: Sequence[LiteralString] = (),
+) -> str | None:
+    """Do the work between the statements `before` and `after` it; None where it was done. Otherwise nothing of it
+    stays. Raises what another way would meet too, as a lost connection."""
+    with translated_errors(where):
+        session.execute("; ".join(["SAVEPOINT tranrepl_bulk", *before]))
+    try:
+        work()
+    except MismatchError as mismatch:
+        why = str(mismatch)
+    except psycopg.Error as error:
+        problem = translate(where, error)
+        lacking = (error.sqlstate or "").startswith(_INSUFFICIENT_RESOURCES)
+        if not lacking and not isinstance(problem, (DataError, ConfigurationError)):
+            raise problem from error
+        why = f"error {problem.report.shown_number}"
+    else:
+        with translated_errors(where):
+            session.execute("; ".join(["RELEASE SAVEPOINT tranrepl_bulk", *after]))
+        return None
+    with translated_errors(where):
+        session.execute("ROLLBACK TO SAVEPOINT tranrepl_bulk; RELEASE SAVEPOINT tranrepl_bulk")
+    return why
+
 
 _LONGEST_TURN = 0.05
 """Seconds that planning waits at most for the Subscriber to be at work."""

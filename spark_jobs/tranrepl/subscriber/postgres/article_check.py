@@ -23,7 +23,7 @@ from tranrepl.subscriber.base.narrower_columns import narrower_warnings
 from tranrepl.subscriber.missing_columns import as_registered, missing_column_remedy, values_again
 from tranrepl.subscriber.postgres.destination import PostgresColumnTexts, find_destination, intended_target
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
-from tranrepl.subscriber.postgres.procedure_calls import accepts_call
+from tranrepl.subscriber.postgres.procedure_setup import accepts_call
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
 from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES

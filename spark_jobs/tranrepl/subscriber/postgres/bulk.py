@@ -21,9 +21,9 @@ from tranrepl.subscriber.batching.fold_text import KeyAction, KeyText, RowText, 
 from tranrepl.subscriber.batching.folded import Folded
 from tranrepl.subscriber.batching.key_order import KeyRange
 from tranrepl.subscriber.batching.steps import BulkStep, MismatchError
+from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.procedures import MASK_TYPE, Target, bit_is_set, equality, trusted
 from tranrepl.subscriber.postgres.statement_pipeline import Statement, run_script
-from tranrepl.subscriber.postgres.targets import Targets
 
 _DESTINATION = sql.Identifier("destination")
 _STAGED = sql.Identifier("staged")

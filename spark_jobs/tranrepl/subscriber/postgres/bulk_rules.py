@@ -14,14 +14,45 @@ from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method, Operation
+from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import between_articles, parents_first
 from tranrepl.subscriber.postgres.bulk import fits_a_row_table
-from tranrepl.subscriber.postgres.procedures import PROCEDURE_NAMES, SCHEMA, ends_with_body
-from tranrepl.subscriber.postgres.replication_tables import OBJECTS
+from tranrepl.subscriber.postgres.procedures import OBJECTS, PROCEDURE_NAMES, SCHEMA, ends_with_body
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
+
+
+class ApplyRules:
+    """The rules of one session's articles."""
+
+    def __init__(self, session: Session, articles: Mapping[int, RegisteredArticle]) -> None:
+        self._session = session
+        self._articles = articles
+        self.unedited: frozenset[tuple[int, Operation]] = unedited_procedures(session, articles)
+        """Whose generated procedures are as setup made them."""
+        self.bulk: BulkRules = bulk_rules(session, articles, self.unedited)
+        self.operations: Mapping[int, Operations] = self.bulk.operations
+        """What may go in bulk; another object from the moment on that it is something else."""
+
+    def runs_code(self, article_id: int, operation: Operation) -> bool:
+        """Return whether a command that is applied serially runs code of users: a trigger, a rule, or a procedure that
+        is not as setup made it."""
+        acting = Operation.DELETE if operation is Operation.TRUNCATE else operation
+        if acting in self.bulk.code.get(article_id, ()):
+            return True
+        return is_called(self._articles[article_id], operation, self.unedited)
+
+    def renew(self, destinations: Collection[TableName]) -> None:
+        """Read again what concerns these tables, and the foreign keys among all."""
+        altered = {number: it for number, it in self._articles.items() if it.destination in destinations}
+        others = frozenset(it for it in self.unedited if it[0] not in altered)
+        self.unedited = others | unedited_procedures(self._session, altered)
+        self.bulk = bulk_rules(self._session, altered, self.unedited, self.bulk)
+        if self.bulk.operations != self.operations:
+            self.operations = self.bulk.operations
+
 
 _TRIGGER_EVENTS = {Operation.INSERT: 4, Operation.DELETE: 8, Operation.UPDATE: 16}
 _RULE_EVENTS = {Operation.INSERT: "3", Operation.DELETE: "4", Operation.UPDATE: "2"}

@@ -1,22 +1,89 @@
-"""Destination tables of a PostgreSQL Subscriber, as its catalogue has them or setup would create them."""
+"""Destination tables of a PostgreSQL Subscriber, as its catalogue has them or setup would create them, with their
+unique keys and foreign keys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import LiteralString
 
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_table, describe_tables, qualified
 from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.subscriber.constraints import ArticleTable, Constraints, constraints_among
 from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
 from tranrepl.subscriber.postgres.procedures import Target
+
+
+def constraints_of(session: Session, where: str, targets: Sequence[Target]) -> Constraints:
+    """Return the unique keys and foreign keys of the articles' tables."""
+    tables = [
+        ArticleTable(it.article.article_id, it.table.object_id, tuple(column.name for column in it.columns))
+        for it in targets
+    ]
+    numbers = [it.table for it in tables]
+    with translated_errors(where):
+        unique = session.execute(_UNIQUE_KEYS, [numbers]).fetchall()
+        foreign = session.execute(_FOREIGN_KEYS, [numbers, numbers]).fetchall()
+    return constraints_among(tables, unique, foreign)
+
+
+_UNIQUE_KEYS = """
+SELECT i.indrelid::bigint,
+       ARRAY(SELECT CASE WHEN i.indpred IS NULL AND NOT i.indisexclusion THEN a.attname::text END
+               FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) WITH ORDINALITY k(attnum, place)
+               LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum > 0
+              ORDER BY k.place)
+  FROM pg_catalog.pg_index i WHERE i.indrelid = ANY (%s::oid[]) AND (i.indisunique OR i.indisexclusion)
+ ORDER BY i.indexrelid
+"""
+_FOREIGN_KEYS = """
+SELECT c.conrelid::bigint,
+       ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
+               JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.place),
+       c.confrelid::bigint,
+       ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY k(attnum, place)
+               JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY k.place)
+  FROM pg_catalog.pg_constraint c
+ WHERE c.contype = 'f' AND c.conrelid = ANY (%s::oid[]) AND c.confrelid = ANY (%s::oid[]) ORDER BY c.oid
+"""
+
+
+class Targets:
+    def __init__(self, session: Session, where: str, articles: Mapping[int, RegisteredArticle]) -> None:
+        self._session = session
+        self._where = where
+        self._articles = articles
+        self._found: dict[int, Target] = {}
+
+    def find(self, article_ids: Iterable[int]) -> None:
+        """Read those that are not known yet, all at once.
+
+        Raises ConfigurationError where a table or a column is missing.
+        """
+        unknown = sorted(set(article_ids).difference(self._found))
+        if unregistered := [it for it in unknown if it not in self._articles]:
+            raise InternalError(f"{self._where}: a stored command is of unknown article {unregistered[0]}")
+        if unknown:
+            targets = find_targets(self._session, self._where, [self._articles[it] for it in unknown])
+            self._found |= dict(zip(unknown, targets, strict=True))
+
+    def forget(self, table: TableName | None = None) -> None:
+        """Forget what is known of a destination that a schema change has altered; of all, where none is given."""
+        if table is None:
+            self._found.clear()
+        else:
+            self._found = {number: it for number, it in self._found.items() if it.article.destination != table}
+
+    def __getitem__(self, article_id: int) -> Target:
+        self.find([article_id])
+        return self._found[article_id]
 
 
 @dataclass(frozen=True, slots=True)

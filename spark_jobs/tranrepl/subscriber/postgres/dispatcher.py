@@ -11,8 +11,8 @@ from tranrepl.model.call_syntax import BITMAP, Argument, arguments
 from tranrepl.model.commands import Operation, decode_changed
 from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.subscriber.batching.staging import Kind, StagingLayout
-from tranrepl.subscriber.postgres.apply_rules import ApplyRules
-from tranrepl.subscriber.postgres.bulk_rules import is_called
+from tranrepl.subscriber.postgres.bulk_rules import ApplyRules, is_called
+from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.procedures import (
     Reference,
     Target,
@@ -23,7 +23,6 @@ from tranrepl.subscriber.postgres.procedures import (
     trusted,
     update_of,
 )
-from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.postgres.users_code import deletion_on_own_path, on_own_path
 
 STAGE = sql.Identifier("pg_temp", "tranrepl_commands")

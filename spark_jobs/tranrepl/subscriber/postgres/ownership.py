@@ -12,8 +12,7 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE, grants_on_schemas, grants_on_tables, our_role
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.postgres.database import has_table
-from tranrepl.subscriber.postgres.procedures import SCHEMA
-from tranrepl.subscriber.postgres.replication_tables import OBJECTS
+from tranrepl.subscriber.postgres.procedures import OBJECTS, SCHEMA
 
 LET_OWNER = "let the owner, or a superuser, run:"
 

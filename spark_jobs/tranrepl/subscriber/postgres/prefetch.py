@@ -28,8 +28,8 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.key_order import Columns, dense_range, key_order
+from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.procedures import Target, equality
-from tranrepl.subscriber.postgres.targets import Targets
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _FEWEST_ROWS = 100

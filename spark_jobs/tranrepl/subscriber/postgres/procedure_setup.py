@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from psycopg import sql
+from psycopg.pq import ExecStatus
 
 from tranrepl.errors import CustomProcedureError
+from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.postgres.procedure_calls import accepts_call
 from tranrepl.subscriber.postgres.procedures import (
+    OBJECTS,
     SCHEMA,
     Procedure,
     Target,
@@ -18,8 +20,23 @@ from tranrepl.subscriber.postgres.procedures import (
     generated_procedures,
     trusted,
 )
-from tranrepl.subscriber.postgres.replication_tables import OBJECTS
 from tranrepl.subscriber.subscription import SubscriptionKey
+
+
+def accepts_call(session: Session, custom: Procedure) -> bool:
+    """Return whether the server would take the call with arguments of these types. Parsing it runs nothing."""
+    values = sql.SQL(", ").join(sql.SQL("NULL::{}").format(type_sql(type_name)) for _, type_name in custom.parameters)
+    call = sql.SQL("CALL {}({})").format(custom.identifier, values).as_string(session)
+    parsed = session.pgconn.prepare(b"", call.encode())
+    if parsed.status != ExecStatus.COMMAND_OK:
+        return False
+    # An argument that gives something back has nobody to give it to.
+    giving = session.execute(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = %s AND p.proname = %s AND p.proargmodes && '{o,b}')",
+        [custom.schema, custom.name],
+    ).fetchone()
+    return giving == (False,)
 
 
 def create_procedures(session: Session, where: str, key: SubscriptionKey, targets: Sequence[Target]) -> list[str]:

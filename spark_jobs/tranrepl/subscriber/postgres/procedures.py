@@ -27,6 +27,7 @@ from tranrepl.subscriber.row_not_found import row_not_found_text
 
 SCHEMA = "public"
 """Where procedures and the model's tables live, as in SQL Server's `dbo`."""
+OBJECTS = sql.Identifier(SCHEMA, "msreplication_objects")
 PROCEDURE_NAMES = NameLimit(63, NameUnit.BYTES)
 MOST_ARGUMENTS = 100
 MASK_TYPE = "bytea"

@@ -26,7 +26,8 @@ from tranrepl.subscriber.batching.long_commands import (
 )
 from tranrepl.subscriber.batching.staging import Census, StagedText, census_of, copy_text, staging_layout
 from tranrepl.subscriber.batching.steps import SerialStep, Step
-from tranrepl.subscriber.postgres.apply_rules import ApplyRules
+from tranrepl.subscriber.postgres.bulk_rules import ApplyRules
+from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.dispatcher import (
     APPLY,
     FAILED_NOTICE,
@@ -36,7 +37,6 @@ from tranrepl.subscriber.postgres.dispatcher import (
     apply_function,
     stage_table,
 )
-from tranrepl.subscriber.postgres.targets import Targets
 
 _MOST_MASKS = 8
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")

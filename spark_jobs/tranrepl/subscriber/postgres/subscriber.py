@@ -17,11 +17,9 @@ from tranrepl.subscriber.base.subscriber import ModelSubscriber
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
-from tranrepl.subscriber.postgres.constraints import constraints_of
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.destination import find_targets, has_destination, intended_target
-from tranrepl.subscriber.postgres.durability import make_durable
+from tranrepl.subscriber.postgres.destination import constraints_of, find_targets, has_destination, intended_target
 from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
 from tranrepl.subscriber.postgres.partition_rows import why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
@@ -29,7 +27,7 @@ from tranrepl.subscriber.postgres.procedure_setup import create_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
 from tranrepl.subscriber.postgres.rights_check import right_problems
 from tranrepl.subscriber.postgres.sequences import PostgresSequences
-from tranrepl.subscriber.postgres.session_settings import replica_role_problems
+from tranrepl.subscriber.postgres.session_settings import make_durable, replica_role_problems
 from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 from tranrepl.subscriber.subscriber import Scripted

@@ -12,15 +12,12 @@ from hashlib import md5
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import types
 
-from tranrepl.model.comparison import WHOLE, Form, Pages
-from tranrepl.model.source_types import Family
+from tranrepl.model.comparison import Form
 from tranrepl.subscriber.base.comparison import ComparisonWays
-from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
+from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeNumbersTable, form_of
 from tranrepl.subscriber.base.identifiers import Identifiers
 from tranrepl.subscriber.base.target import SqlTarget
-from tranrepl.subscriber.value_conversion import ColumnType
 
 _IDENTIFIERS = Identifiers("sqlite")
 _NO_FRACTION = "000000"
@@ -78,18 +75,7 @@ def _moment(value: object) -> str | None:
     return f"{whole}.{fraction}{_NO_FRACTION[len(fraction) :]}"
 
 
-class _SqliteSide(WholeTable):
-    def checksum(self, pages: Pages = WHOLE) -> str:
-        del pages
-        return f"SELECT COUNT(*), {_exclusive_or(self.row_number())} FROM {self.table}"
-
-    def buckets(self, buckets: int, pages: Pages = WHOLE) -> str:
-        del pages
-        return (
-            f"SELECT {self.key_number()} & {buckets - 1} AS bucket, COUNT(*), {_exclusive_or(self.row_number())} "
-            f"FROM {self.table} GROUP BY bucket"
-        )
-
+class _SqliteSide(WholeNumbersTable):
     def number(self, texts: Sequence[str]) -> str:
         joined = " || '|' || ".join(texts)
         return f"tranrepl_number({joined})"
@@ -97,26 +83,13 @@ class _SqliteSide(WholeTable):
     def digest(self, text: str) -> str:
         return f"tranrepl_digest({text})"
 
-    def listed(self, numbers: Sequence[int]) -> str:
-        return ", ".join(map(str, numbers))
-
-
-def _exclusive_or(number: str) -> str:
-    return f"COALESCE(tranrepl_xor({number}), 0)"
+    def exclusive_or(self, number: str) -> str:
+        return f"COALESCE(tranrepl_xor({number}), 0)"
 
 
 def _hold(session: sa.Connection) -> None:
     # The transaction sees what is there when it first reads.
     session.exec_driver_sql("SELECT COUNT(*) FROM sqlite_schema").all()
-
-
-def _form(family: Family, column: ColumnType) -> Form:
-    kind = column.type
-    if isinstance(kind, types.Float):
-        return Form.FLOATING
-    if is_binary(kind):
-        return Form.HEXADECIMAL
-    return counted_form(kind) or (Form.CHARACTER if family is Family.CHARACTER else Form.OUTPUT)
 
 
 def _compared(name: str, form: Form) -> ComparedColumn:
@@ -162,4 +135,4 @@ def _literal(value: Any) -> str:
             return "'" + str(value).replace("'", "''") + "'"
 
 
-WAYS = ComparisonWays(hold=_hold, form=_form, side=_side, literal=_literal, begin="BEGIN")
+WAYS = ComparisonWays(hold=_hold, form=form_of, side=_side, literal=_literal, begin="BEGIN")

@@ -1,0 +1,39 @@
+"""Words between appliers and databases: statements that are executed together, bulk apply, and options of statements
+(SQLAlchemy's execution options) by which a database knows what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from tranrepl.subscriber.batching.steps import Operations
+from tranrepl.subscriber.bulk_attempts import Bulk
+
+BulkInsert = Callable[[pa.StringArray], None]
+"""Inserts images of whole rows, inside the open transaction. Raises MismatchError where they are not all there then as
+they should be, and what the database says as SQLAlchemy does."""
+
+
+class SqlBulk(Bulk, Protocol):
+    """Bulk apply in one session. Errors of the database are raised as SQLAlchemy does."""
+
+    operations: Mapping[int, Operations]
+    """Which operations of which articles (by article_id) may go in bulk."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStatement:
+    executable: sa.Executable
+    parameters: Mapping[str, Any]
+    must_meet: bool
+    """Zero rows is an error."""
+
+
+CALLS_PROCEDURE = "tranrepl_calls_procedure"
+"""True: it calls a procedure, which may answer with rows of its own and with messages."""
+SETS_IDENTITY = "tranrepl_sets_identity"
+"""Schema and name of a table: it inserts values of an identity column there."""
