@@ -8,14 +8,17 @@ from __future__ import annotations
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 
 METADATA = sa.MetaData()
+_BINARY = "utf8mb4_bin"
+"""The collation of MariaDB and MySQL that compares characters by their numbers. It implies their character set."""
+_POSITION = sa.LargeBinary(16).with_variant(sa.VARBINARY(16), "mysql")
+_LONG_TEXT = sa.Text().with_variant(sa.Text(2**32 - 1, _BINARY), "mysql")
 
 
 def _name(length: int) -> sa.String:
     """Return the type of a name, compared by its bytes: other collations make one of two names that differ in case."""
-    binary = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    binary = sa.String(length, _BINARY)
     return sa.String(length).with_variant(binary, "mysql").with_variant(sa.Text(), "postgresql")
 
 
@@ -42,16 +45,16 @@ WATERMARKS = sa.Table(
     sa.Column("description", _text(255)),
     sa.Column(
         "transaction_timestamp",
-        sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql"),
+        _POSITION,
         nullable=False,
     ),
     _time(),
-    sa.Column("batch_after", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    sa.Column("batch_after", _POSITION),
     sa.Column("batch_streams", sa.SmallInteger),
-    sa.Column("batch_division", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
-    sa.Column("change_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    sa.Column("batch_division", _LONG_TEXT),
+    sa.Column("change_seqno", _POSITION),
     sa.Column("change_command_id", sa.BigInteger),
-    sa.Column("change_columns", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
+    sa.Column("change_columns", _LONG_TEXT),
 )
 OBJECTS = sa.Table(
     "msreplication_objects",
@@ -62,7 +65,7 @@ OBJECTS = sa.Table(
     sa.Column("article", _name(255), nullable=False),
     sa.Column("object_name", _name(128), primary_key=True),
     sa.Column("object_type", sa.String(1).with_variant(sa.CHAR(1), "postgresql"), nullable=False),
-    sa.Column("object_text", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql"), nullable=False),
+    sa.Column("object_text", _LONG_TEXT, nullable=False),
 )
 SNAPSHOTS = sa.Table(
     "msreplication_snapshots",
@@ -77,10 +80,10 @@ SNAPSHOTS = sa.Table(
     sa.Column("snapshot", _text(64), nullable=False),
     sa.Column("row_count", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("byte_count", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("xact_seqno", sa.LargeBinary(16).with_variant(mysql.VARBINARY(16), "mysql")),
+    sa.Column("xact_seqno", _POSITION),
     _time(),
     sa.Column("created", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("deferred", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
+    sa.Column("deferred", _LONG_TEXT),
 )
 """Row 0 of an article says whether setup made its table (`created`), and what is built after the load
 (`deferred`)."""
@@ -96,7 +99,7 @@ ARTICLES = sa.Table(
     sa.Column("article_id", sa.Integer, nullable=False),
     _time(),
     sa.Column("destination", _text(520)),
-    sa.Column("filter_clause", sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql")),
+    sa.Column("filter_clause", _LONG_TEXT),
     sa.Column("whole_table", sa.Boolean),
 )
 """Which definition of each article its table and procedures stand at, and which table that is: other publications may

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from tranrepl.errors import InternalError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.base.column_steps import TableColumn
 from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.replication_tables import WATERMARKS
 from tranrepl.subscriber.subscription import (
@@ -28,6 +28,9 @@ from tranrepl.subscriber.subscription import (
     fenced,
     not_set_up,
 )
+
+if TYPE_CHECKING:
+    from tranrepl.subscriber.base.column_steps import TableColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ class Watermark:
                 0,
                 change_seqno=place.xact_seqno,
                 change_command_id=place.command_id,
-                change_columns=_TABLE_COLUMNS.dump_json(tuple(columns)).decode(),
+                change_columns=_table_columns().dump_json(tuple(columns)).decode(),
             )
         )
 
@@ -174,7 +177,7 @@ class Watermark:
                 columns.change_command_id == place.command_id,
             )
         )
-        return None if found is None else _TABLE_COLUMNS.validate_json(found)
+        return None if found is None else _table_columns().validate_json(found)
 
     def record(self, stream: Stream, record: StreamRecord) -> None:
         """Record what a stream other than 0 applied."""
@@ -230,7 +233,12 @@ class Watermark:
         return self._database.insert_new(self._session, WATERMARKS, rows) if rows else 0
 
 
-_TABLE_COLUMNS = TypeAdapter(tuple[TableColumn, ...])
+@cache
+def _table_columns() -> TypeAdapter[tuple[TableColumn, ...]]:
+    # Where DDL is transactional, a delivery does without it, and starts sooner.
+    from tranrepl.subscriber.base.column_steps import TableColumn
+
+    return TypeAdapter(tuple[TableColumn, ...])
 
 
 def _stream_row(row: sa.Row[*tuple[Any, ...]]) -> StreamRow:
