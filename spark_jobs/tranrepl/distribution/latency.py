@@ -6,10 +6,8 @@ it is committed at the Subscriber is known here. All are told by the distributio
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, TimeoutError as TooLate
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -36,7 +34,6 @@ _BUCKET_BEFORE = (1023 << 52 >> _BITS_BEHIND) - 1
 """What is so many buckets below a millisecond's; 1023 is the exponent of 1."""
 _CLOCK_HOLDS_SECONDS = 60.0
 """For so long, clocks that were compared do not drift apart by what could be told."""
-_WAITED_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,6 @@ class LatencyMeter:
         self._firsts = np.array([int.from_bytes(it, "big") for it in batches.first_xact_seqnos], dtype=np.uint64)
         self._registered = np.array(batches.registered, dtype=np.int64)
         self._differences = np.array([it or 0 for it in batches.clock_differences], dtype=np.int64)
-        self._clock = _asked_clock(batches.distribution)
 
     def applied(self, commands: pa.Table) -> None:
         """Take commands (row layout, in order) that the open transaction has applied."""
@@ -113,7 +109,7 @@ class LatencyMeter:
         """Count what was applied since the last commit as committed now."""
         now = now_microseconds()
         applied, self._open = self._open, []
-        difference = self._difference() if self._batches is not None else None
+        difference = self._difference()
         if difference is None:
             self._batches = None
             return
@@ -151,9 +147,13 @@ class LatencyMeter:
         minute.commands += len(seqnos)
 
     def _difference(self) -> ClockDifference | None:
+        """Return how far the distribution database's clock is ahead; None where it does not tell. It is asked for after
+        a commit, so that none waits for it."""
+        if self._batches is None:
+            return None
         try:
-            return self._clock.result(_WAITED_SECONDS)
-        except (ReplicationError, psycopg.Error, TooLate):
+            return _clock_of(self._batches.distribution)
+        except (ReplicationError, psycopg.Error):
             return None
 
     def minutes(self) -> tuple[DeliveredMinute, ...]:
@@ -198,28 +198,18 @@ def _sparse(counts: Ints) -> Buckets:
     return dict(zip(present.tolist(), counts[present].tolist(), strict=True))
 
 
-_known: dict[Connection, tuple[float, Future[ClockDifference]]] = {}
-"""How far the clocks of distribution databases are ahead of this machine's, and when that was asked."""
+_known: dict[Connection, tuple[float, ClockDifference]] = {}
+"""How far the clocks of distribution databases are ahead of this machine's, and when that was measured."""
 
 
-def _asked_clock(distribution: Connection) -> Future[ClockDifference]:
-    """Ask the database in a thread, so that nothing waits before the first commit is made; not again within a
-    minute."""
-    asked, answer = _known.get(distribution, (0.0, None))
-    fails = answer is not None and answer.done() and answer.exception() is not None
-    if answer is None or fails or time.monotonic() - asked > _CLOCK_HOLDS_SECONDS:
-        answer = Future()
-        _known[distribution] = time.monotonic(), answer
-        threading.Thread(target=_ask, args=[distribution, answer], name="tranrepl-clock", daemon=True).start()
-    return answer
-
-
-def _ask(distribution: Connection, answer: Future[ClockDifference]) -> None:
-    try:
+def _clock_of(distribution: Connection) -> ClockDifference:
+    """Return how far a distribution database's clock is ahead, measured within the last minute."""
+    measured, known = _known.get(distribution, (0.0, None))
+    if known is None or time.monotonic() - measured > _CLOCK_HOLDS_SECONDS:
         with connect(distribution, "tranrepl clock", autocommit=True) as session:
-            answer.set_result(measure(lambda: _read_clock(session)))
-    except Exception as error:  # noqa: BLE001
-        answer.set_exception(error)
+            known = measure(lambda: _read_clock(session))
+        _known[distribution] = time.monotonic(), known
+    return known
 
 
 def _read_clock(session: Session) -> datetime:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -32,9 +31,8 @@ _BATCHES = (Batch("one", b"\0" * 7 + b"\1", b"\0" * 7 + b"\x09", _NOON, _NOON, 9
 
 @pytest.fixture(autouse=True)
 def _known_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer: Future[ClockDifference] = Future()
-    answer.set_result(ClockDifference(microseconds=_AHEAD))
-    monkeypatch.setattr(latency, "_known", {_DISTRIBUTION: (time.monotonic(), answer)})
+    known = time.monotonic(), ClockDifference(microseconds=_AHEAD)
+    monkeypatch.setattr(latency, "_known", {_DISTRIBUTION: known})
 
 
 def _seqno(number: int) -> bytes:
@@ -122,9 +120,10 @@ def test_what_is_not_committed_is_not_counted() -> None:
 
 
 def test_nothing_is_counted_where_the_clock_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer: Future[ClockDifference] = Future()
-    answer.set_exception(TransientError("away"))
-    monkeypatch.setattr(latency, "_asked_clock", lambda _: answer)
+    def away(_: Connection) -> ClockDifference:
+        raise TransientError("away")
+
+    monkeypatch.setattr(latency, "_clock_of", away)
     meter = LatencyMeter(RegisteredBatches.of(_DISTRIBUTION, _BATCHES))
     for _ in range(2):
         meter.applied(_Commands([(0, 1)]).table())
