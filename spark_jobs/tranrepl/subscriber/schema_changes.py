@@ -9,46 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
 
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
-from tranrepl.schema.words import column_in_words
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.custom_calls import other_columns
-
-
-@dataclass(frozen=True, slots=True)
-class DestinationColumn:
-    """A column of the table that is there; its type as the database spells it."""
-
-    name: str
-    type_name: str
-    not_null: bool
-
-
-class AlteredTable(Protocol):
-    """A destination table that a schema change alters. Errors are of `tranrepl.errors`."""
-
-    @property
-    def where(self) -> str:
-        """The Subscriber and the table as messages name them."""
-        ...
-
-    def columns(self) -> Mapping[str, DestinationColumn]:
-        """Return the columns that the table has now, by name."""
-        ...
-
-    def has_type(self, column: DestinationColumn, change: ColumnChange) -> bool:
-        """Return whether a column has the type that the change gives it."""
-        ...
-
-    def alter(self, change: ColumnChange) -> Iterator[str]:
-        """Do a part that is to be done, and yield the statements that ran, or what was left alone instead."""
-        ...
 
 
 class Recorded(Enum):
@@ -96,93 +63,6 @@ def standing(
         remedy=f"`tranrepl reinitialize FILE -s NAME --article {step.change.source}` brings the table to the "
         "article's definition and copies its rows",
         article=str(step.change.source),
-    )
-
-
-def alter_columns(change: SchemaChange, table: AlteredTable) -> Iterator[str]:
-    """Alter the destination, part by part, and yield what was done or left alone, in words.
-
-    Raises ConfigurationError where the table that is there contradicts the change.
-    """
-    for part in change.columns:
-        if _is_done(change, part, table):
-            if part.action is not ColumnAction.DROP_NOT_NULL:
-                yield f"{table.where}: {column_in_words(part)}: it was done already"
-        else:
-            yield from table.alter(part)
-
-
-def _is_done(change: SchemaChange, part: ColumnChange, table: AlteredTable) -> bool:
-    columns = table.columns()
-    found = columns.get(part.column)
-    match part.action:
-        case ColumnAction.ADD:
-            if found is not None and not table.has_type(found, part):
-                raise _contradicts(
-                    change,
-                    part,
-                    table,
-                    f"the table has a column of that name, of type {found.type_name}",
-                    f"rename or drop column {part.column} of the destination, or give it type {part.type_name}",
-                )
-            return found is not None
-        case ColumnAction.DROP:
-            return found is None
-        case ColumnAction.RENAME:
-            return _is_renamed(change, part, table, columns)
-        case ColumnAction.RETYPE:
-            return table.has_type(_required(change, part, table, found), part)
-        case ColumnAction.DROP_NOT_NULL:
-            return not _required(change, part, table, found).not_null
-
-
-def _is_renamed(
-    change: SchemaChange, part: ColumnChange, table: AlteredTable, columns: Mapping[str, DestinationColumn]
-) -> bool:
-    new_name = part.new_name or part.column
-    if part.column in columns and new_name in columns:
-        raise _contradicts(
-            change,
-            part,
-            table,
-            f"the table has columns {part.column} and {new_name}",
-            f"rename or drop the one that is not the article's: the article's is {part.column} until then",
-        )
-    if part.column not in columns and part.generation_expression is not None:
-        # It does not travel: the table may do without it.
-        return True
-    if part.column not in columns and new_name not in columns:
-        raise _missing(change, part, table)
-    return part.column not in columns
-
-
-def _required(
-    change: SchemaChange, part: ColumnChange, table: AlteredTable, found: DestinationColumn | None
-) -> DestinationColumn:
-    if found is None:
-        raise _missing(change, part, table)
-    return found
-
-
-def _missing(change: SchemaChange, part: ColumnChange, table: AlteredTable) -> ConfigurationError:
-    return _contradicts(
-        change,
-        part,
-        table,
-        f"the table has no column {part.column}",
-        f"add column {part.column} to the destination again; or where its rows do not matter, "
-        f"`tranrepl reinitialize FILE --article {change.source}` copies them",
-    )
-
-
-def _contradicts(
-    change: SchemaChange, part: ColumnChange, table: AlteredTable, problem: str, remedy: str
-) -> ConfigurationError:
-    return ConfigurationError(
-        f"article {change.source}: {table.where}: the schema change ({column_in_words(part)}) cannot be applied: "
-        f"{problem}",
-        remedy=f"{remedy}; then deliver again",
-        article=str(change.source),
     )
 
 

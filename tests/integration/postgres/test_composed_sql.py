@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import psycopg
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings, strategies as st
 from psycopg import sql
 from psycopg.pq import DiagnosticField, ExecStatus
@@ -13,9 +14,9 @@ from conftest import DatabasesFactory
 from support.example_counts import examples
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
-from tranrepl.model.schema_change import ColumnAction, ColumnChange
 from tranrepl.postgres.session import Session, connect
-from tranrepl.subscriber.postgres.alter_statements import actions
+from tranrepl.subscriber.base.column_steps import AddedColumn, GeneratedColumn
+from tranrepl.subscriber.postgres.columns import PublishersType, added_column, generated_column
 from tranrepl.subscriber.postgres.partition_setup import create_partition
 
 _PIECES = (
@@ -62,16 +63,21 @@ _PLACED = st.sampled_from([(place, known) for place, texts in _KNOWN.items() for
 _TABLE, _PART = TableName("public", "t"), TableName("public", "part")
 
 
-def _added(**known: str) -> sql.Composed:
-    change = ColumnChange(action=ColumnAction.ADD, column="c", **{"type_name": "integer", **known})
-    return sql.SQL("ALTER TABLE t {}").format(next(iter(actions(change, keeps_rows=True))))
+def _added(type_name: str = "integer", collation: str | None = None, value: str | None = None) -> sql.Composed:
+    step = AddedColumn("c", PublishersType(type_name, collation), type_name, sa.String(), value)
+    return sql.SQL("ALTER TABLE t {}").format(added_column(step))
+
+
+def _generated(expression: str) -> sql.Composed:
+    step = GeneratedColumn("c", PublishersType("integer", None), "integer", expression)
+    return sql.SQL("ALTER TABLE t {}").format(generated_column(step))
 
 
 _STATEMENTS: dict[str, Callable[[str], sql.Composed]] = {
     "type": lambda text: _added(type_name=text),
     "collation": lambda text: _added(type_name="text", collation=text),
-    "value": lambda text: _added(existing_value=text),
-    "expression": lambda text: _added(generation_expression=text),
+    "value": lambda text: _added(value=text),
+    "expression": _generated,
     "name": lambda text: sql.SQL("ALTER TABLE t RENAME COLUMN a TO {}").format(sql.Identifier(text or "x")),
     "bound": lambda text: create_partition(_PART, _TABLE, text, None),
     "key": lambda text: create_partition(_PART, _TABLE, "DEFAULT", text),

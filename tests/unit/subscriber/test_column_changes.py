@@ -14,7 +14,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import ColumnChange, LabelChange
 from tranrepl.model.table_definition import TableDefinition, UniqueConstraint
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.base.column_changes import ColumnPlan, RowUpdate, column_plan, reload_reason
+from tranrepl.subscriber.base.column_changes import ColumnPlan, RowUpdate, SqlColumnTypes, column_plan, reload_reason
 from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
     DroppedColumn,
@@ -27,6 +27,7 @@ from tranrepl.subscriber.mariadb.database import MariaDb
 
 _MARIADB = MariaDb("mysql")
 _DIALECT = _MARIADB.dialect()
+_TYPES = SqlColumnTypes(_MARIADB, _DIALECT)
 ID, NAME = Column("id", "integer", key=1), Column("name", "character varying(20)")
 _THERE = (TableColumn("id", "integer", nullable=False), TableColumn("name", "varchar(20)", nullable=False))
 
@@ -44,7 +45,7 @@ def _plan(
 ) -> ColumnPlan:
     old, after = _article(ID, NAME), _article(*new)
     of_table = change(old, after, *changes, labels=labels)
-    return column_plan(_MARIADB, _DIALECT, of_table, old, after, there, "Subscriber reporting")
+    return column_plan(_TYPES, of_table, old, after, there, "Subscriber reporting")
 
 
 def test_each_part_is_done_in_its_order() -> None:
@@ -134,7 +135,7 @@ def test_a_column_gets_less_room_where_its_rows_are_copied_anew(rows_unknown: st
     old, new = _article(ID, NAME), _article(ID, Column("name", "character varying(10)"))
     shorter = change(old, new, retyped(Column("name", "character varying(10)")))
     of_table = shorter.model_copy(update={"rows_unknown": rows_unknown})
-    plan = column_plan(_MARIADB, _DIALECT, of_table, old, new, _THERE, "Subscriber reporting")
+    plan = column_plan(_TYPES, of_table, old, new, _THERE, "Subscriber reporting")
     assert [it.in_words() for it in plan.steps] == done
 
 
@@ -154,7 +155,7 @@ def test_a_column_as_setup_made_it_is_known_whether_it_was_unique_then_or_not(th
     unique = [it.model_copy(update={"unique": True}) for it in plain.columns]
     columns = (_THERE[0], TableColumn("name", there, nullable=True))
     for new in (plain, plain.model_copy(update={"columns": tuple(unique)})):
-        plan = column_plan(_MARIADB, _DIALECT, of_table, old, new, columns, "Subscriber reporting")
+        plan = column_plan(_TYPES, of_table, old, new, columns, "Subscriber reporting")
         assert [it.in_words() for it in plan.steps] == done
 
 
@@ -173,5 +174,5 @@ def test_a_column_that_a_unique_index_may_read_keeps_its_room() -> None:
     columns = tuple(it.model_copy(update={"unique": True}) for it in new.columns)
     new = new.model_copy(update={"columns": columns, "definition": definition})
     of_table = change(_article(ID, NAME), new, retyped(text))
-    plan = column_plan(_MARIADB, _DIALECT, of_table, _article(ID, NAME), new, _THERE, "Subscriber reporting")
+    plan = column_plan(_TYPES, of_table, _article(ID, NAME), new, _THERE, "Subscriber reporting")
     assert [it.in_words() for it in plan.steps] == ["ALTER COLUMN name TYPE longtext"]

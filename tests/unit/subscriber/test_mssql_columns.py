@@ -9,7 +9,7 @@ from support.schema_changes import added, change
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import source_type
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.base.column_changes import column_plan
+from tranrepl.subscriber.base.column_changes import SqlColumnTypes, column_plan
 from tranrepl.subscriber.mssql.columns import declaration
 from tranrepl.subscriber.mssql.database import SqlServer
 
@@ -33,7 +33,6 @@ def test_a_column_that_takes_no_null_says_so() -> None:
 
 def test_a_column_of_bytes_is_told_with_its_type() -> None:
     old, new = (registered(_VENDOR, table_description(_NAME, it), 1) for it in ([_ID], [_ID, _LOGO]))
-    plan = column_plan(
-        SqlServer(), SqlServer().dialect(), change(old, new, added(_LOGO)), old, new, (), "Subscriber it"
-    )
+    types = SqlColumnTypes(SqlServer(), SqlServer().dialect())
+    plan = column_plan(types, change(old, new, added(_LOGO)), old, new, (), "Subscriber it")
     assert plan.told == ["Subscriber it: table public.vendor: ADD COLUMN logo varbinary(max)"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
@@ -27,6 +27,7 @@ from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
     ColumnStep,
     DroppedColumn,
+    GeneratedColumn,
     NullableColumn,
     RenamedColumn,
     RetypedColumn,
@@ -120,9 +121,57 @@ def _without_digits(type_name: str) -> str:
     return re.sub(r"\(\d+(,-?\d+)?\)", "", type_name)
 
 
+class ColumnTypes(Protocol):
+    """The types that a database's columns get for the Publisher's."""
+
+    @property
+    def like_publisher(self) -> bool:
+        """They are the Publisher's: a column gets another one where it stands, and may be generated as there."""
+        ...
+
+    def made(self, type_name: str, collation: str | None, *, indexed: bool) -> TypeEngine[Any]:
+        """Return the type that setup gives a column of this type at the Publisher."""
+        ...
+
+    def spelled(self, made: TypeEngine[Any]) -> str: ...
+
+    def value(self, change: ColumnChange, made: TypeEngine[Any]) -> tuple[Any, TypeEngine[Any]]:
+        """Return what rows that are there have in a column that is added, and the type that it is bound as. Raises
+        UnfitValueError where the column does not hold it."""
+        ...
+
+    def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any] | None:
+        """Return a value as a constant of DDL; None where nobody knows how it is written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SqlColumnTypes:
+    """Those of a database that has types of its own."""
+
+    database: SqlDatabase
+    dialect: sa.Dialect
+    like_publisher = False
+
+    def made(self, type_name: str, collation: str | None, *, indexed: bool) -> TypeEngine[Any]:
+        del collation
+        return column_type_of(self.database, type_name, indexed=indexed)
+
+    def spelled(self, made: TypeEngine[Any]) -> str:
+        return self.database.described_type(made, self.dialect).spelling
+
+    def value(self, change: ColumnChange, made: TypeEngine[Any]) -> tuple[Any, TypeEngine[Any]]:
+        described = self.database.described_type(made, self.dialect)
+        converts = conversion(source_type(change.type_name or ""), described, self.database.binding)
+        text = change.existing_value
+        return None if text is None else converts.convert(text), converts.bind
+
+    def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any] | None:
+        return self.database.constant(value, bind)
+
+
 def column_plan(
-    database: SqlDatabase,
-    dialect: sa.Dialect,
+    types: ColumnTypes,
     change: SchemaChange,
     old: RegisteredArticle,
     new: RegisteredArticle,
@@ -134,7 +183,7 @@ def column_plan(
     Raises ConfigurationError where the table has columns that the change does not fit.
     """
     columns, at = {it.name: it for it in before}, f"{where}: table {new.destination}"
-    making = _Plan(database, dialect, old, new, at, columns, rows_unknown=change.rows_unknown is not None)
+    making = _Plan(types, old, new, at, columns, rows_unknown=change.rows_unknown is not None)
     for number, it in enumerate(change.columns):
         making.add(it, change.columns[number + 1 :])
     return ColumnPlan(tuple(making.steps), tuple(making.updates), tuple(making.notes), making.at)
@@ -142,8 +191,7 @@ def column_plan(
 
 @dataclass(slots=True)
 class _Plan:
-    database: SqlDatabase
-    dialect: sa.Dialect
+    column_types: ColumnTypes
     old: RegisteredArticle
     new: RegisteredArticle
     at: str
@@ -182,25 +230,40 @@ class _Plan:
 
     def _add(self, change: ColumnChange) -> None:
         name = change.column
-        if change.generation_expression is not None:
+        found, generated = self.columns.get(name), change.generation_expression
+        if generated is not None and not self.column_types.like_publisher:
             self.notes.append(f"{self.at}: generated column {name} was not added")
-        elif name in self.columns:
-            # Somebody was here before; which values the rows were given is not known.
-            self.updates.append(RowUpdate(name, change.existing_value))
+        elif found is not None:
+            self._keep(found, change)
+        elif generated is not None:
+            made = self._made(change)
+            self.steps.append(GeneratedColumn(name, made, self._spelled(made), generated))
+            self.columns[name] = TableColumn(name, self._spelled(made), nullable=True)
         else:
             added = self._added(change)
             self.steps.append(added)
-            self.columns[name] = TableColumn(name, self._spelled(added.type), nullable=not added.not_null)
+            self.columns[name] = TableColumn(name, added.spelling, nullable=not added.not_null)
         self.types[name] = change.type_name or ""
+
+    def _keep(self, found: TableColumn, change: ColumnChange) -> None:
+        """Keep a column that somebody has added already. Raises ConfigurationError where it is another one."""
+        if not self.column_types.like_publisher:
+            # Which values the rows were given is not known.
+            self.updates.append(RowUpdate(found.name, change.existing_value))
+        elif found.type_name != self._spelled(self._made(change)):
+            raise ConfigurationError(
+                f"{self.at}: column {found.name} is to be added, of type {change.type_name}, and there is a column "
+                f"{found.name} of type {found.type_name}",
+                remedy=f"rename or drop column {found.name} of the destination, or give it type {change.type_name}; "
+                "then deliver again",
+                article=str(self.new.source),
+            )
 
     def _added(self, change: ColumnChange) -> AddedColumn:
         """Return the column as setup would make it. Raises DataError where it does not hold the value."""
-        made = self._made(change.column, change.type_name)
-        described = self.database.described_type(made, self.dialect)
-        converts = conversion(source_type(change.type_name or ""), described, self.database.binding)
-        text = change.existing_value
+        made = self._made(change)
         try:
-            value = None if text is None else converts.convert(text)
+            value, bind = self.column_types.value(change, made)
         except UnfitValueError as error:
             raise DataError(
                 f"{self.at}: column {change.column}, which is to be added: {error}",
@@ -208,10 +271,9 @@ class _Plan:
                 remedy="add the column to the table by hand, of a type that holds the value",
                 article=str(self.new.source),
             ) from error
-        kept = value is not None and has_constant_default(change)
-        default = self.database.constant(value, converts.bind) if kept else None
+        default = self.column_types.constant(value, bind) if has_constant_default(change) else None
         not_null = change.not_null and default is not None
-        return AddedColumn(change.column, made, described.spelling, converts.bind, value, default, not_null)
+        return AddedColumn(change.column, made, self._spelled(made), bind, value, default, not_null)
 
     def _drop(self, change: ColumnChange) -> None:
         self.types.pop(change.column, None)
@@ -248,8 +310,12 @@ class _Plan:
         column = self._require(change.column)
         published = self.types.get(change.column) or ""
         before = self._made_by_setup(column, published)
-        made = self._made(change.column, change.type_name)
+        made = self._made(change)
         self.types[change.column] = change.type_name or ""
+        if self.column_types.like_publisher and self._spelled(made) != column.type_name:
+            self.steps.append(RetypedColumn(change.column, made, self._spelled(made)))
+            self.columns[change.column] = replace(column, type_name=self._spelled(made))
+            return
         if before is None or self._spelled(made) == column.type_name:
             return
         of_key, shorter = self._is_of_key(change.column), _is_shorter(made, before)
@@ -276,20 +342,20 @@ class _Plan:
         published = self.published.get(name)
         return published is not None and published.key_ordinal is not None
 
-    def _made(self, name: str, type_name: str | None) -> TypeEngine[Any]:
-        """Return the type that setup gives a column of this type at the Publisher."""
-        published = self.published.get(name)
+    def _made(self, change: ColumnChange) -> TypeEngine[Any]:
+        """Return the type that setup gives a column of the change's type at the Publisher."""
+        published = self.published.get(change.column)
         indexed = published is not None and (published.key_ordinal is not None or _is_unique(self.new, published))
-        return column_type_of(self.database, type_name or "", indexed=indexed)
+        return self.column_types.made(change.type_name or "", change.collation, indexed=indexed)
 
     def _made_by_setup(self, column: TableColumn, type_name: str) -> TypeEngine[Any] | None:
         """Return the column's type where setup gives it to one of this type at the Publisher; None where somebody chose
         it. A unique index may have been made since, or not be there any more."""
-        made = (column_type_of(self.database, type_name, indexed=indexed) for indexed in (False, True))
+        made = (self.column_types.made(type_name, None, indexed=indexed) for indexed in (False, True))
         return next((it for it in made if self._spelled(it) == column.type_name), None)
 
     def _spelled(self, made: TypeEngine[Any]) -> str:
-        return self.database.described_type(made, self.dialect).spelling
+        return self.column_types.spelled(made)
 
 
 def _last_name(column: str, changes: Iterable[ColumnChange]) -> str | None:

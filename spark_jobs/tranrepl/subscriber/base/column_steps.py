@@ -31,6 +31,20 @@ class AddedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratedColumn:
+    """A column that is generated from others."""
+
+    name: str
+    type: TypeEngine[Any]
+    spelling: str
+    expression: str
+    """In the Publisher's SQL."""
+
+    def in_words(self) -> str:
+        return f"ADD COLUMN {self.name} {self.spelling} GENERATED"
+
+
+@dataclass(frozen=True, slots=True)
 class DroppedColumn:
     name: str
 
@@ -78,7 +92,7 @@ class TableColumn:
     nullable: bool
 
 
-ColumnStep = AddedColumn | DroppedColumn | RenamedColumn | NullableColumn | RetypedColumn
+ColumnStep = AddedColumn | GeneratedColumn | DroppedColumn | RenamedColumn | NullableColumn | RetypedColumn
 
 
 class ColumnStatements(Protocol):

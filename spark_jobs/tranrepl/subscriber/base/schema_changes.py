@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method
-from tranrepl.subscriber.base.column_changes import ColumnPlan, column_plan, table_columns
+from tranrepl.subscriber.base.column_changes import ColumnPlan, SqlColumnTypes, column_plan, table_columns
 from tranrepl.subscriber.base.column_statements import always_quoted
 from tranrepl.subscriber.base.column_steps import ColumnStatements, ColumnStep, RetypedColumn, TableColumn
 from tranrepl.subscriber.base.database import SqlDatabase
@@ -106,7 +106,8 @@ class SchemaChanges:
         """Return what there is to do at a table with these columns. Raises ConfigurationError where it does not fit."""
         if step.new is None:
             return ColumnPlan()
-        plan = column_plan(self._database, self._session.dialect, step.change, step.old, step.new, before, self._where)
+        types = SqlColumnTypes(self._database, self._session.dialect)
+        plan = column_plan(types, step.change, step.old, step.new, before, self._where)
         if plan.steps and self._statements(step.new) is None:
             raise self._to_be_done_by_hand(step.new, plan.steps)
         return plan

@@ -19,10 +19,11 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.schema.words import change_in_words
+from tranrepl.subscriber.base.column_changes import column_plan
 from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows
-from tranrepl.subscriber.postgres.altered_table import PostgresTable
+from tranrepl.subscriber.postgres.columns import PostgresColumns, PublishersTypes
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.enum_labels import (
@@ -37,7 +38,7 @@ from tranrepl.subscriber.postgres.missing_types import require_types
 from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
-from tranrepl.subscriber.schema_changes import Recorded, alter_columns, standing, told
+from tranrepl.subscriber.schema_changes import Recorded, standing, told
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _LOCK_SECONDS = 2.0
@@ -104,8 +105,10 @@ class SchemaChangeApply:
                 require_types(self._session, self._where, step.change, step.new)
             before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
         self._lock(step)
-        table = PostgresTable(self._session, self._where, step, self._unfit)
-        self._said += [*alter_columns(step.change, table)]
+        if step.new is not None:
+            columns = PostgresColumns(self._session, self._where, step, self._unfit)
+            plan = column_plan(PublishersTypes(), step.change, step.old, step.new, columns.there(), self._where)
+            self._said += [*columns.execute(plan.steps), *plan.notes]
         with translated_errors(self._where):
             if step.new is not None and step.change.partitions:
                 self._said += PartitionsApply(self._session, self._where, step.new).apply(step)
