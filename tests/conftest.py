@@ -39,6 +39,9 @@ _KEPT_NAMES = 4
 """So many names of a kind are in turn used again: what this process has learnt of a database by its name is of use for
 the next one, and what is left behind of a test does not meet the one right after it."""
 
+_SMALL = {"shared_buffers": "16MB"}
+"""Each database that is made or dropped has the server look at all its buffers."""
+
 
 class _Names:
     """Names of databases, unique on any server."""
@@ -133,12 +136,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduli
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Freeze what is imported by now: garbage collection need not look at it again and again."""
+    """Freeze what is imported by now: garbage collection need not look at it again and again, nor so often for the few
+    cycles that tests make."""
     if any("spark" in getattr(item, "fixturenames", ()) for item in session.items):
         # Commands and tasks that run in this process leave it out from then on, unless it is there; Spark needs it.
         importlib.import_module("pandas")
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +156,7 @@ def server_folder() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def postgres(server_folder: Path) -> Iterator[PostgresServer]:
     """Yield the run's embedded PostgreSQL 18."""
-    with PostgresServer(ServerSettings(server_folder / "postgres", fsync=False)) as server:
+    with PostgresServer(ServerSettings(server_folder / "postgres", fsync=False, options=_SMALL)) as server:
         server.make_logins_cheap()
         server.keep_session()
         yield server
@@ -163,7 +168,7 @@ def debian_postgres(server_folder: Path) -> Iterator[PostgresServer]:
     if not (DEBIAN_BINDIR / "postgres").exists():
         pytest.skip(f"Debian's postgresql-15 is not installed: {DEBIAN_BINDIR} is missing")
     home = server_folder / "debian_postgres"
-    with PostgresServer(ServerSettings(home, bindir=DEBIAN_BINDIR, fsync=False)) as server:
+    with PostgresServer(ServerSettings(home, bindir=DEBIAN_BINDIR, fsync=False, options=_SMALL)) as server:
         server.make_logins_cheap()
         server.keep_session()
         yield server

@@ -10,6 +10,8 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.kept_sessions import NEW_SESSIONS, kept_sessions
+from support.spark_here import SparkHere
+from support.thread_streams import streams_as_threads
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,6 +30,13 @@ def from_15_to_18(databases: DatabasesFactory, debian_postgres: PostgresServer, 
 @pytest.fixture
 def from_18_to_15(databases: DatabasesFactory, debian_postgres: PostgresServer, postgres: PostgresServer) -> Databases:
     return databases(publisher=postgres, subscriber=debian_postgres, distribution=debian_postgres)
+
+
+@pytest.fixture
+def here() -> Iterator[SparkHere]:
+    """Yield what runs a job's tasks in this process, and streams as its threads: nothing of such a test is Spark's."""
+    with streams_as_threads():
+        yield SparkHere()
 
 
 @pytest.fixture(autouse=True)

@@ -78,12 +78,12 @@ def test_a_run_tells_how_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("streams", [1, 2])
 def test_what_is_committed_is_told_while_a_delivery_goes_on(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int, monkeypatch: pytest.MonkeyPatch
+    databases: DatabasesFactory, tmp_path: Path, here: SparkHere, streams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Look into the history and at the shell's progress while a delivery goes on."""
     subscription = {"name": "reporting", "connection": "subscriber", "commit_batch_size": 1}
     subscription |= {"subscription_streams": streams, "lock_timeout": 60, "sync_type": "replication_support_only"}
-    site = Site(databases(), tmp_path / "store", ["public.item"], spark, [subscription])
+    site = Site(databases(), tmp_path / "store", ["public.item"], here, [subscription])
     file = publication_file(tmp_path, [{"source": "public.item"}], subscriptions=[subscription])
     monkeypatch.setattr(run_display, "_LINE_EVERY_SECONDS", 0.0)
     monkeypatch.setattr(agents, "submit", lambda *_, **__: site.run_distribution("reporting"))

@@ -256,7 +256,7 @@ def test_a_wrong_password_is_refused(form: str, shared: SharedDatabases, tmp_pat
     if form == "URI":
         wrong = {f"AIRFLOW_CONN_{it.connection_id.upper()}": _uri(it, WRONG_PASSWORD) for it in ends}
     before = state_of(shared.databases)
-    outcome = tranrepl("setup", publication_file(tmp_path, [{"source": "public.t"}]), environment=wrong)
+    outcome = typed("setup", publication_file(tmp_path, [{"source": "public.t"}]), environment=wrong)
     assert_refused(outcome, *[f'password authentication failed for user "hushed"\n  → {_LOGIN}'] * 3)
     for connection, error in zip(ends, outcome.errors, strict=True):
         assert error.startswith(f"connection {connection}: ")
@@ -267,7 +267,7 @@ def test_a_server_that_does_not_answer_is_told_with_its_address(shared: SharedDa
     ends = shared.databases.publisher, shared.databases.distribution, shared.databases.subscriber
     away = [replace(it, port=_closed_port()) for it in ends]
     file = publication_file(tmp_path, [{"source": "public.t"}])
-    outcome = tranrepl("setup", file, environment=connection_environment(away))
+    outcome = typed("setup", file, environment=connection_environment(away))
     assert_refused(outcome, *[_REACH] * 3)
     for connection, error in zip(away, outcome.errors, strict=True):
         assert error.startswith(f"connection {connection}: ")

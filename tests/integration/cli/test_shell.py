@@ -21,6 +21,7 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.shell import Outcome, publication_file, tranrepl, typed
 from support.site import Site, execute
+from support.spark_here import SparkHere
 from tranrepl.errors import DataError
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.opening import open_log_reader
@@ -179,9 +180,8 @@ def _slot(site: Site) -> str:
     return str(site.at_publisher(query)[0][0])
 
 
-@pytest.mark.spark
-def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, spark: Any) -> None:
-    site.spark = spark
+def test_stored_commands_and_state_are_shown(site: Site, tmp_path: Path, here: SparkHere) -> None:
+    site.spark = here
     file, environment = publication_file(tmp_path, ARTICLES), site.databases.environment
     site.set_up()
     status = json.loads(_done(typed("status", file, "--json", environment=environment)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,7 +23,7 @@ _LEGS = {Leg.REGISTERED: _REGISTERED, Leg.DELIVERED: _DELIVERED, Leg.OVERALL: _R
 """What `_took` makes each leg take, in seconds."""
 
 
-def _site(databases: DatabasesFactory, store: Path, spark: Any, streams: int = 1) -> Site:
+def _site(databases: DatabasesFactory, store: Path, spark: SparkHere, streams: int = 1) -> Site:
     subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": streams}
     site = Site(databases(), store, ["public.item"], spark, [{"lock_timeout": 60, **subscription}])
     site.at_publisher(ITEM)
@@ -55,9 +54,9 @@ def _measured(site: Site) -> MeasuredLatency | None:
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_each_leg_is_measured_from_the_commands(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any, streams: int
+    databases: DatabasesFactory, tmp_path: Path, here: SparkHere, streams: int
 ) -> None:
-    site = _site(databases, tmp_path / "store", spark, streams)
+    site = _site(databases, tmp_path / "store", here, streams)
     began = time.monotonic()
     insert_transactions(site, *[10] * 30)
     site.read_log().raise_error()

@@ -88,10 +88,9 @@ def test_each_subscriber_runs_a_script_where_it_stands_in_the_log(
         _assert_ran(subscriber, [(1,), (2,)], rows=4)
 
 
-@pytest.mark.spark
-def test_streams_stop_on_either_side_of_a_script(databases: DatabasesFactory, tmp_path: Path, spark: object) -> None:
+def test_streams_stop_on_either_side_of_a_script(databases: DatabasesFactory, tmp_path: Path, here: SparkHere) -> None:
     subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2}
-    site = _set_up(Site(databases(), tmp_path / "store", ["public.t"], spark, [subscription]))
+    site = _set_up(Site(databases(), tmp_path / "store", ["public.t"], here, [subscription]))
     _insert(site, 1)
     _exec(site, tmp_path)
     _insert(site, 2)

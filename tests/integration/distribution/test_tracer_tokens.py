@@ -201,10 +201,9 @@ def test_tokens_before_a_subscription_began_are_none_of_its_own(databases: Datab
     assert site.at_subscriber(_ROWS) == [(1,)]
 
 
-@pytest.mark.spark
-def test_streams_pass_over_tokens(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
+def test_streams_pass_over_tokens(databases: DatabasesFactory, tmp_path: Path, here: SparkHere) -> None:
     subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2}
-    site = _set_up(Site(databases(), tmp_path / "store", ["public.t"], spark, [subscription]))
+    site = _set_up(Site(databases(), tmp_path / "store", ["public.t"], here, [subscription]))
     tokens = []
     for row in range(1, 5):
         _insert(site, row)

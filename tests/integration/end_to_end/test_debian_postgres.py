@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.databases import Databases
 from support.equality import common_columns, differing_rows
 from support.site import Site
+from support.spark_here import SparkHere
 
 _TABLES = (
     (
@@ -58,9 +58,9 @@ _SECOND_ROUND = (
 
 @pytest.mark.parametrize("ends", ["from_15_to_18", "from_18_to_15"])
 def test_two_versions_are_equal_after_every_round(
-    ends: str, request: pytest.FixtureRequest, tmp_path: Path, spark: Any
+    ends: str, request: pytest.FixtureRequest, tmp_path: Path, here: SparkHere
 ) -> None:
-    site = _site_with_tables(request.getfixturevalue(ends), tmp_path, _TABLES, _ARTICLES, spark)
+    site = _site_with_tables(request.getfixturevalue(ends), tmp_path, _TABLES, _ARTICLES, here)
     site.at_publisher(*_FIRST_ROUND)
     site.run()
     _assert_equal(site)
@@ -82,12 +82,14 @@ def test_two_versions_begin_with_a_snapshot(ends: str, request: pytest.FixtureRe
     _assert_equal(site)
 
 
-def test_a_virtual_generated_column_of_18_is_stored_at_15(from_18_to_15: Databases, tmp_path: Path, spark: Any) -> None:
+def test_a_virtual_generated_column_of_18_is_stored_at_15(
+    from_18_to_15: Databases, tmp_path: Path, here: SparkHere
+) -> None:
     table = (
         "CREATE TABLE price (id int PRIMARY KEY, net numeric(10, 2), note text, "
         "gross numeric(10, 2) GENERATED ALWAYS AS (net * 1.19) VIRTUAL)"
     )
-    site = _site_with_tables(from_18_to_15, tmp_path, [table], [{"source": "public.price"}], spark)
+    site = _site_with_tables(from_18_to_15, tmp_path, [table], [{"source": "public.price"}], here)
     assert site.at_subscriber(
         "SELECT attgenerated::text FROM pg_attribute WHERE attrelid = 'price'::regclass AND attname = 'gross'"
     ) == [("s",)]
@@ -106,9 +108,9 @@ def _site_with_tables(
     tmp_path: Path,
     tables: Sequence[str],
     articles: list[dict[str, object]],
-    spark: Any,
+    here: SparkHere,
 ) -> Site:
-    site = Site(databases, tmp_path / "store", articles, spark)
+    site = Site(databases, tmp_path / "store", articles, here)
     site.at_publisher(*tables)
     site.set_up()
     return site

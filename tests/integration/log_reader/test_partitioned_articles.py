@@ -94,10 +94,10 @@ def test_articles_follow_what_alters_the_tables_above_them(databases: DatabasesF
         assert site.at_subscriber(rows) == site.at_publisher(rows)
 
 
-def test_partitions_follow_over_streams(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
+def test_partitions_follow_over_streams(databases: DatabasesFactory, tmp_path: Path, here: SparkHere) -> None:
     subscription = {**AUTOMATIC, "subscription_streams": 2}
     item = {"source": "public.item", "partitions": "same"}
-    site = Site(databases(), tmp_path / "store", [item], spark, [subscription], replicate_ddl=True)
+    site = Site(databases(), tmp_path / "store", [item], here, [subscription], replicate_ddl=True)
     site.at_publisher(*ITEM, ROWS)
     site.set_up()
     good_run(site)

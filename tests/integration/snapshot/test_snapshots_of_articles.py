@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +12,7 @@ from conftest import DatabasesFactory
 from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_stored, read_log_into_store, replicate_stored
 from support.snapshot_site import vendors_and_orders, with_articles
+from support.spark_here import SparkHere
 from tranrepl.admin.reinitialization import reinitialize
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.new_sessions
 
 
 def test_an_article_that_joins_is_copied_alone_and_loses_nothing(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
+    databases: DatabasesFactory, tmp_path: Path, here: SparkHere
 ) -> None:
     site = vendors_and_orders(databases(), tmp_path, ["public.vendor"])
-    site.spark = spark
+    site.spark = here
     site.set_up()
     site.take_snapshot()
     # Setup would wait for the open writer before it altered the table.

@@ -167,8 +167,7 @@ def _site(request: pytest.FixtureRequest, kind: Kind, tmp_path: Path) -> Site:
         case "mariadb":
             server: MariaDbServer = request.getfixturevalue("mariadb")
             name: str = request.getfixturevalue("mariadb_database")
-            # Reading all the world's certificates takes longer than most tests' statements.
-            connection = replace(server.connection(name), options={"ssl_disabled": "true"})
+            connection = server.connection(name)
             return Site(kind, connection, lambda *it: server.execute(*it, database=name), name)
         case "mssql":
             connection = request.getfixturevalue("mssql_database")

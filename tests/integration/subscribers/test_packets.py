@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from support.command_history import Column, History, table_description
-from support.mariadb import MariaDbServer, installed
+from support.mariadb import MariaDbServer
 from support.subscribers import KEY, STATEMENTS, Kind, Site
 from tranrepl.errors import DataError, ErrorKind
 from tranrepl.model.commands import FIRST_XACT_SEQNO
@@ -25,12 +24,10 @@ _START = (0x1234_5678).to_bytes(8, "big")
 
 
 @pytest.fixture(scope="module")
-def small_packets(server_folder: Path) -> Iterator[MariaDbServer]:
-    """Yield a MariaDB that takes packets of 1 MB."""
-    if not installed():
-        pytest.skip("mariadbd is not installed; on Debian, as root: apt-get install mariadb-server-core")
-    with MariaDbServer(server_folder / "mariadb_packets", [f"--max-allowed-packet={_PACKET}"]) as server:
-        yield server
+def small_packets(mariadb: MariaDbServer) -> Iterator[MariaDbServer]:
+    """Yield the run's MariaDB, which takes packets of 1 MB until the end of these tests."""
+    yield mariadb
+    mariadb.execute("SET GLOBAL max_allowed_packet = DEFAULT")
 
 
 @pytest.fixture(params=["statements", "procedures"])
