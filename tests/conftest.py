@@ -9,22 +9,25 @@ import gc
 import importlib
 import itertools
 import os
+import re
 import shutil
 import sys
+import tempfile
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
+from support.checkout import CHECKOUT
 from support.databases import Databases
 from support.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
-from support.file_scheduling import FileScheduling, group
 from support.kept_sessions import end_kept_sessions
-from support.memory_folder import memory_folder
 from support.quiet_spark import quiet_start
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
@@ -34,6 +37,17 @@ from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_AIRFLOW = "airflow"
+_BROWSER = "browser"
+_SPARK = "spark"
+
+_SPARK_ASKED_FOR = re.compile(r"\bspark: (Any|object)\b|\bmark\.spark\b")
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+_PREFIX = "tranrepl-tests-"
+_ENOUGH_BYTES = 8 * 1024**3
+"""Three runs side by side need about a third of it, at their most."""
 
 _KEPT_NAMES = 4
 """So many names of a kind are in turn used again: what this process has learnt of a database by its name is of use for
@@ -125,14 +139,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     yield
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    begun = {group(item.nodeid) for item in items if any(item.get_closest_marker(name) for name in _TAKE_LONG)}
-    sizes = Counter(group(item.nodeid) for item in items)
-    items.sort(key=lambda item: (group(item.nodeid) not in begun, -sizes[group(item.nodeid)], group(item.nodeid)))
+    begun = {_group(item.nodeid) for item in items if any(item.get_closest_marker(name) for name in _TAKE_LONG)}
+    sizes = Counter(_group(item.nodeid) for item in items)
+    items.sort(key=lambda item: (_group(item.nodeid) not in begun, -sizes[_group(item.nodeid)], _group(item.nodeid)))
+
+
+class _FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """`--dist loadgroup` with the groups of `_group`.
+
+    The marker `xdist_group` is of no use: xdist 3.8 hands it over in a test's id, which pytest 9.2 keeps as it was, and
+    then every test goes to whichever process is free.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+def _group(nodeid: str) -> str:
+    """Return what a test stays together with: its file, or what else shares Airflow's metadata database, the
+    API server that a browser looks at, or the one Spark session; Airflow's scheduler has its own."""
+    file = nodeid.partition("::")[0]
+    if file.startswith("tests/airflow/"):
+        return file if file.endswith("/test_scheduler.py") else _AIRFLOW
+    if file.startswith("tests/browser/"):
+        return _BROWSER
+    return _SPARK if _asks_for_spark(file) else file
+
+
+@cache
+def _asks_for_spark(file: str) -> bool:
+    return _SPARK_ASKED_FOR.search((CHECKOUT / file).read_text(encoding="utf-8")) is not None
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
-    return FileScheduling(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _FileScheduling:
+    return _FileScheduling(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -146,10 +187,48 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+@contextmanager
+def _memory_folder() -> Iterator[Path]:
+    """Yield a folder in shared memory, or where temporary files go if the machine has too little.
+
+    On ext4 each new file costs a search through those removed in the last minute, and tests make and drop some thousand
+    databases of 300 files each: a third of a run's time went there.
+    """
+    _remove_left_behind()
+    parent = _SHARED_MEMORY if _has_room() else None
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_room() -> bool:
+    if not os.access(_SHARED_MEMORY, os.W_OK):
+        return False
+    there = os.statvfs(_SHARED_MEMORY)
+    return min(there.f_bavail * there.f_frsize, _available_memory()) >= _ENOUGH_BYTES
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _remove_left_behind() -> None:
+    """Remove what runs that were killed have left: memory that nobody else frees."""
+    for folder in _SHARED_MEMORY.glob(f"{_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def server_folder() -> Iterator[Path]:
     """Yield the folder in which each of the run's servers has its home."""
-    with memory_folder() as folder:
+    with _memory_folder() as folder:
         yield folder
 
 

@@ -20,7 +20,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import delete
 
 from airflow.conftest import PUBLICATION
-from support.ports import free_port
+from support.processes import free_port
 from support.receivers import Hook, mail_server, web_server
 from support.shell import typed
 from tranrepl.admin.alert_trials import AlertTrial

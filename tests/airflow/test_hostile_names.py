@@ -19,10 +19,10 @@ from playwright.sync_api import Dialog, Page, Route
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from support.chromium import started_chromium
 from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
 from support.monitor_here import monitor_here
+from support.monitor_pages import started_chromium
 from support.receivers import mail_server, web_server
 from support.site import Site
 from support.spark_here import SparkHere

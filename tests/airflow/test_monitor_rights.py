@@ -20,8 +20,7 @@ from sqlalchemy import delete, select
 
 from support.databases import shared_databases
 from support.embedded_postgres import PostgresServer
-from support.monitor_here import monitor_here
-from support.monitor_schema import api_schema, assert_fits
+from support.monitor_here import api_schema, assert_fits, monitor_here
 from support.observed import ITEM, insert_transactions, stored_commands, wait_until
 from support.site import Site
 from support.spark_here import SparkHere

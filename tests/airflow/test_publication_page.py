@@ -27,7 +27,7 @@ from conftest import DatabaseFactory
 from support.checkout import CHECKOUT
 from support.databases import connection_environment
 from support.large_history import ROW_KEY, Size, make_large_history, store_commands
-from support.monitor_schema import api_schema, assert_fits
+from support.monitor_here import api_schema, assert_fits
 from support.site import execute
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord

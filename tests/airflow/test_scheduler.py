@@ -27,13 +27,13 @@ from support.airflow_home import AirflowHome, metadata_on
 from support.checkout import CHECKOUT
 from support.concurrent_writers import item_writer
 from support.databases import Databases, connection_environment
-from support.moved_commits import move_commits
 from support.observed import AUDIT, ITEM, audits, make_transactions, stored_commands
-from support.ports import free_port
+from support.processes import free_port
 from support.proxy import Proxy
 from support.receivers import Hook, web_server
 from support.shared_spark import shared_spark
 from support.site import Site
+from support.stored_batches import move_commits
 
 if TYPE_CHECKING:
     from conftest import DatabaseFactory, DatabasesFactory

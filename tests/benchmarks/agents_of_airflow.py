@@ -19,7 +19,7 @@ from support.airflow_components import components, password_of, require_running,
 from support.airflow_home import AirflowHome, metadata_on
 from support.checkout import CHECKOUT
 from support.embedded_postgres import PostgresServer
-from support.ports import free_port
+from support.processes import free_port
 
 _SPARK = b"org.apache.spark.deploy.SparkSubmit"
 _AGENTS = ("log_reader", "distribution")

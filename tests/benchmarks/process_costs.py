@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from support.process_table import fields_of, parent_of, process_ids
+from support.processes import fields_of, parent_of, process_ids
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM = 11, 12, 13, 14

@@ -36,7 +36,7 @@ from support.airflow_home import BIN, AirflowHome
 from support.checkout import CHECKOUT
 from support.databases import create_databases, sqlalchemy_url
 from support.embedded_postgres import PostgresServer, ServerSettings
-from support.ports import free_port
+from support.processes import free_port
 from support.site import Site
 
 console = Console()

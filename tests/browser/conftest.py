@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from support.chromium import started_chromium
 from support.embedded_postgres import PostgresServer
+from support.monitor_pages import started_chromium
 from support.monitored_sites import SECRET_ID, MonitoredSites, monitored_sites
 
 

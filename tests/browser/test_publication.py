@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
-from support.contrast import faint_parts
+from support.monitor_pages import faint_parts
 from support.monitored_sites import ADMIN, SECRET_ID, VIEWER, MonitoredSites, deliver
 
 pytestmark = pytest.mark.scheduler

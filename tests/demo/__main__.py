@@ -14,7 +14,7 @@ from support.airflow_home import CommandError
 from support.comparison import Comparison, compare
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, ServerError
-from support.owned_process import SetprivMissingError
+from support.processes import SetprivMissingError
 from support.progress import Detail, console, step
 
 _TASK_STARTS = re.compile(r"\[DAG TEST\] starting task_id=(\S+)")

@@ -20,7 +20,7 @@ from support.airflow_components import USER, components, password_of, require_ru
 from support.airflow_home import AirflowHome, CommandError
 from support.checkout import CHECKOUT
 from support.embedded_postgres import PostgresServer, ServerError
-from support.owned_process import SetprivMissingError
+from support.processes import SetprivMissingError
 from support.progress import console, step
 
 _PORTS = range(8080, 8100)

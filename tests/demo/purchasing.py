@@ -12,7 +12,7 @@ from random import Random
 
 import psycopg
 
-from support.purchasing_keys import Session, keys, next_key, some
+from support.adventure_works import Session, keys, next_key, some
 
 Action = Callable[[Session, Random], None]
 

@@ -1,4 +1,4 @@
-"""Adventure Works' schema Purchasing: its five tables, and the files of their rows."""
+"""Adventure Works' schema Purchasing: its five tables, the files of their rows, and the keys that rows have."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
+from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from support.checkout import CHECKOUT
-from support.purchasing_keys import Session
 
 FOLDER = CHECKOUT.parent / "shared" / "data" / "adventureworks"
 LARGEST_TRANSACTION = 500
+
+Session = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMA = """
 CREATE SCHEMA purchasing;
@@ -169,3 +172,24 @@ def _copy(session: Session, file: DataFile, rows: Sequence[list[str | None]]) ->
     with session.cursor().copy(statement) as copy:
         for row in rows:
             copy.write_row(row)
+
+
+def keys(session: Session, table: str, column: str) -> list[int]:
+    """Return the keys in ascending order."""
+    names = sql.SQL("SELECT DISTINCT {0} FROM {1} ORDER BY {0}").format(
+        sql.Identifier(column), sql.Identifier("purchasing", table)
+    )
+    return [int(value) for (value,) in session.execute(names)]
+
+
+def next_key(session: Session, table: str, column: str) -> int:
+    """Return the key after the largest, 1 in an empty table."""
+    names = sql.SQL("SELECT coalesce(max({}), 0) + 1 FROM {}").format(
+        sql.Identifier(column), sql.Identifier("purchasing", table)
+    )
+    return int(session.execute(names).fetchall()[0][0])
+
+
+def some(random: Random, ids: Sequence[int], limit: int) -> list[int]:
+    """Return at most so many of them, at random."""
+    return random.sample(ids, k=min(limit, len(ids)))

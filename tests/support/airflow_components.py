@@ -17,7 +17,7 @@ import httpx
 
 from support.airflow_home import BIN, AirflowHome
 from support.embedded_postgres import ServerError
-from support.owned_process import dying_with_owner
+from support.processes import dying_with_owner
 from support.progress import step
 
 USER = "admin"

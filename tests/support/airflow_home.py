@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.databases import sqlalchemy_url
-from support.owned_process import dying_with_owner
+from support.processes import dying_with_owner
 from tranrepl.connections import Connection
 
 BIN = Path(sys.executable).parent

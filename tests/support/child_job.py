@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 from support.continuous_reader import read_continuously
 from support.in_process import deliver_stored, read_log_into_store
-from support.process_table import fields_of
+from support.processes import fields_of
 from support.site import Site
 from tranrepl import failpoint
 from tranrepl.admin.cleanup import clean_up

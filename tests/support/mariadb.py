@@ -16,8 +16,7 @@ from typing import Any, Self
 
 import pymysql
 
-from support.owned_process import dying_with_owner
-from support.ports import free_port
+from support.processes import dying_with_owner, free_port
 from tranrepl.connections import Connection
 
 _LOGIN = "tranrepl"

@@ -19,7 +19,7 @@ from support.airflow_home import AirflowHome, metadata_on
 from support.checkout import CHECKOUT
 from support.databases import connection_environment, shared_databases
 from support.embedded_postgres import PostgresServer
-from support.ports import free_port
+from support.processes import free_port
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.connections import Connection

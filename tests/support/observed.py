@@ -1,17 +1,19 @@
-"""What a run has left behind: stored commands, positions, and how transactions arrived."""
+"""What a run has left behind: stored commands, positions, how transactions arrived, and what sessions sent."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import sqlalchemy as sa
 
 from support.databases import Databases
 from support.site import Rows, Site, execute
+from support.spark_here import SparkHere
 from tranrepl.admin.browse import BrowsedCommand, Selection, browse
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
@@ -171,3 +173,46 @@ def watched(connection: Connection) -> Iterator[Callable[[str], Rows]]:
     """Yield a session in which to query a database again and again."""
     with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
         yield lambda query: session.execute(query.encode()).fetchall()
+
+
+_SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+    "AND backend_type = 'client backend'"
+)
+
+
+def wait_for_sessions_to_end(connection: Connection) -> None:
+    """Wait for at most ten seconds. A session reports its row counts when it ends, maybe after its client."""
+    until = time.monotonic() + 10
+    while execute(connection, _SESSIONS) != [(0,)] and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+@contextmanager
+def sent_statements(dialect: str) -> Iterator[list[str]]:
+    """Collect what every session of this dialect of SQLAlchemy's sends."""
+    sent: list[str] = []
+
+    def note(session: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+        if session.dialect.name == dialect:
+            sent.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+
+
+def commit_site(
+    databases: Databases, tmp_path: Path, log_reader: Mapping[str, int] | None = None, **limits: int
+) -> Site:
+    """Return it set up, its jobs' tasks in this process; `limits` are the subscription's."""
+    subscription = {"name": "reporting", "connection": "subscriber", **limits}
+    site = Site(
+        databases, tmp_path / "store", ["public.item"], SparkHere(), [subscription], log_reader=log_reader or {}
+    )
+    site.at_publisher(ITEM)
+    site.at_subscriber(ITEM_WITH_ITS_COMMIT)
+    site.set_up()
+    return site

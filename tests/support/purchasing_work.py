@@ -13,8 +13,7 @@ from random import Random
 import psycopg
 from psycopg import sql
 
-from support.adventure_works import LARGEST_TRANSACTION
-from support.purchasing_keys import Session, keys, next_key, some
+from support.adventure_works import LARGEST_TRANSACTION, Session, keys, next_key, some
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from support.embedded_postgres import PostgresServer
-from support.ports import free_port
+from support.processes import free_port
 
 STANDBY_SLOT = "standby"
 _PATIENCE_SECONDS = 300.0

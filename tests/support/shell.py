@@ -1,4 +1,4 @@
-"""The `tranrepl` command as a person runs it: a process of its own, connections from its environment."""
+"""The `tranrepl` command as a person runs it, in a process of its own or in this one, with connections of its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
 from tranrepl.cli.verbs import app
+from tranrepl.connections import from_environment
+from tranrepl.distribution import job as distribution_job
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
+from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader import job as log_reader_job
+from tranrepl.snapshot import job as snapshot_job
+from tranrepl.spark.application import SparkApplication
+from tranrepl.validation import job as validation_job
 
 COMMAND = Path(sys.executable).parent / "tranrepl"
 _NO_AIRFLOW = {"AIRFLOW_HOME": "/nowhere/airflow"}
@@ -115,3 +124,24 @@ def publication_file(folder: Path, articles: list[Any], **changes: Any) -> Path:
     path = folder / "purchasing.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return path
+
+
+_JOBS: dict[type, Any] = {
+    LogReaderRequest: log_reader_job,
+    SnapshotRequest: snapshot_job,
+    DistributionRequest: distribution_job,
+    ValidationRequest: validation_job,
+}
+
+
+def run_submitted_jobs_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the shell's verbs run their jobs on this Spark; connections are read from the environment, as a job's are."""
+
+    def submit(request: Any, master: str) -> JobResult:
+        connections = {it: from_environment(it) for it in request.connection_ids()}
+        result: JobResult = _JOBS[type(request)].run(spark, request, connections)
+        return result
+
+    monkeypatch.setattr("tranrepl.cli.agents.submit", submit)
+    monkeypatch.setattr(SparkApplication, "submit", lambda _application, request: submit(request, ""))
+    monkeypatch.setattr("tranrepl.cli.validating.submit", submit)

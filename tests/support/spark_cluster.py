@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from support.owned_process import dying_with_owner
+from support.processes import dying_with_owner
 from tranrepl.spark.class_archive import start_variables
 
 WORKERS = 2

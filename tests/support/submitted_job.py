@@ -13,7 +13,7 @@ from typing import Self
 
 import yaml
 
-from support.process_table import kill, name_of, process_ids, session_of
+from support.processes import kill, name_of, process_ids, session_of
 from support.site import Site
 
 PATIENCE_SECONDS = 300.0

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl.distribution import draining
 from tranrepl.distribution.delivery import Delivery
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS, Divider, stream_pieces
-from tranrepl.distribution.streams import Vote, deliver_stream, together
+from tranrepl.distribution.streams import StreamDelivery, Vote, deliver_stream, together
 from tranrepl.errors import TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.subscriber.subscription import Stream
@@ -98,3 +102,15 @@ def _with_streams(divided: pa.Table, chosen: Sequence[int]) -> pa.Table:
     changed = [stream if mark else next(given) for stream, mark in zip(streams, marked, strict=True)]
     at = divided.schema.get_field_index("stream")
     return divided.set_column(at, "stream", pa.array(changed, pa.int32()))
+
+
+@contextmanager
+def streams_as_threads() -> Iterator[None]:
+    """Start threads in the place of the barrier stage, whose tasks Spark alone starts together, while it lasts."""
+    with patch.object(draining, "deliver_over_streams", _deliver_in_threads):
+        yield
+
+
+def _deliver_in_threads(commands: Any, divider: Divider, delivery: StreamDelivery) -> JobResult:
+    stored = pa.Table.from_batches(list(commands.stored.commands()))
+    return deliver_in_threads(delivery.delivery, stored, divider)

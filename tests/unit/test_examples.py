@@ -11,8 +11,7 @@ import pytest
 import typer
 from typer.core import TyperGroup, TyperOption
 
-from support.checkout import CHECKOUT, PAGES
-from support.examples import shell_blocks
+from support.checkout import CHECKOUT, PAGES, shell_blocks
 from tranrepl.cli.verbs import app
 
 _HOW_TOS = "tests/integration/cli/test_examples_of_how_tos.py"

@@ -15,19 +15,21 @@ from conftest import DatabasesFactory
 from support.embedded_postgres import PostgresServer, ServerSettings
 from support.item_site import (
     DATABASE,
+    advance_slot,
     assert_goes_on,
     assert_refused_everywhere,
     assert_reinitializes,
     command,
+    drop_slot,
     go_to,
     insert,
     item_site,
+    recreate_slot,
     run,
 )
 from support.observed import slot_position, stored_commands, watermark
-from support.owned_process import unprivileged
+from support.processes import unprivileged
 from support.site import Site, execute
-from support.slots import advance_slot, drop_slot, recreate_slot
 from tranrepl.admin.check import check
 from tranrepl.admin.early_warnings import WarningKind, new_early_warnings
 from tranrepl.errors import ConfigurationError, TransientError

@@ -16,7 +16,7 @@ from benchmarks.workloads import Size, scenarios, vendor_scenario
 from conftest import DatabaseFactory
 from support.embedded_postgres import PostgresServer, embedded_bindir
 from support.mariadb import installed
-from support.sessions import wait_for_sessions_to_end
+from support.observed import wait_for_sessions_to_end
 from support.site import Rows, execute
 from tranrepl.connections import Connection
 from tranrepl.settings.publication import Apply

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
-from support.continuous_run import running_continuously, written
+from support.continuous_run import running_continuously, three_servers, written
 from support.observed import assert_each_change_was_made_once, audited_site, distribution_rows, wait_until
-from support.process_table import command_of, descendants, lives
+from support.processes import command_of, descendants, lives
 from support.site import Site
-from support.three_servers import three_servers
 
 pytestmark = pytest.mark.submit
 

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
-from support.checkout import CHECKOUT
+from support.checkout import CHECKOUT, shell_blocks
 from support.equality import differing_rows
-from support.examples import shell_blocks
-from support.shell import publication_file, typed
+from support.shell import publication_file, run_submitted_jobs_here, typed
 from support.site import Site
 from support.spark_here import SparkHere
-from support.submitted_here import run_submitted_jobs_here
 
 _PAGES_THAT_DELIVER = (
     "how-to/snapshot.md",

@@ -12,10 +12,9 @@ import pytest
 from support.checkout import CHECKOUT
 from support.databases import Databases
 from support.equality import differing_rows
-from support.shell import Outcome, publication_file, typed
+from support.shell import Outcome, publication_file, run_submitted_jobs_here, typed
 from support.site import Site, execute
 from support.spark_here import SparkHere
-from support.submitted_here import run_submitted_jobs_here
 
 pytestmark = pytest.mark.new_sessions
 

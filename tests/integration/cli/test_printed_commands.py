@@ -13,10 +13,9 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.databases import connection_environment
-from support.shell import Outcome, publication_file, typed
+from support.shell import Outcome, publication_file, run_submitted_jobs_here, typed
 from support.site import Site
 from support.spark_here import SparkHere
-from support.submitted_here import run_submitted_jobs_here
 from support.subscribers import STATEMENTS, sqlite_execute
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import UnknownRows

@@ -15,10 +15,9 @@ from conftest import DatabasesFactory
 from support.checkout import CHECKOUT
 from support.equality import differing_rows
 from support.observed import distribution_rows
-from support.shell import Outcome, publication_file, typed
+from support.shell import Outcome, publication_file, run_submitted_jobs_here, typed
 from support.site import Site
 from support.spark_here import SparkHere
-from support.submitted_here import run_submitted_jobs_here
 from tranrepl.next_steps import RUNBOOK
 
 _RUNBOOK = (CHECKOUT / RUNBOOK).read_text(encoding="utf-8")

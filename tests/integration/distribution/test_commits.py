@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from conftest import DatabasesFactory
-from support.commit_site import commit_site
 from support.equality import differing_rows
 from support.observed import (
     AUDIT,
     audits,
+    commit_site,
     commits,
     distribution_rows,
     insert_transactions,

@@ -10,12 +10,12 @@ from unittest import mock
 import pytest
 
 from conftest import DatabasesFactory
-from support.commit_site import commit_site
 from support.equality import differing_rows
 from support.failing_jobs import error_of
 from support.observed import (
     assert_each_change_was_made_once,
     audited_site,
+    commit_site,
     commits,
     distribution_rows,
     insert_transactions,
@@ -23,8 +23,8 @@ from support.observed import (
     watermark,
 )
 from support.site import Site
-from support.small_batches import store_in_small_batches
 from support.spark_here import SparkHere
+from support.stored_batches import store_in_small_batches
 from tranrepl.distribution import stored_range
 from tranrepl.subscriber.batching import commit_batches
 

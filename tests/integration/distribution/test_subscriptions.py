@@ -6,9 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from conftest import DatabaseFactory, DatabasesFactory
-from support.commit_site import commit_site
 from support.equality import differing_rows
-from support.observed import ITEM, distribution_rows, insert_transactions, slot_position, stored_commands, watermark
+from support.observed import (
+    ITEM,
+    commit_site,
+    distribution_rows,
+    insert_transactions,
+    slot_position,
+    stored_commands,
+    watermark,
+)
 from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.errors import ErrorKind

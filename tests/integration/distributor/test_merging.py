@@ -22,8 +22,8 @@ from support.observed import (
     stored_commands,
 )
 from support.site import Site
-from support.small_batches import store_in_small_batches
 from support.spark_here import SparkHere
+from support.stored_batches import store_in_small_batches
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.failpoint import Failpoint
 

@@ -24,7 +24,7 @@ import pytest
 from support.chaos import END_SESSIONS, SECONDS, SEED, make_load
 from support.child_job import DISTRIBUTION, LOG_READER, ChildJob, JobKilledError
 from support.comparison import compare
-from support.continuous_run import start_continuously, written
+from support.continuous_run import ThreeServers, start_continuously, three_servers, written
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.observed import (
@@ -34,9 +34,8 @@ from support.observed import (
     audit_by_row,
     wait_until,
 )
-from support.process_table import command_of, descendants, kill, lives
+from support.processes import command_of, descendants, kill, lives
 from support.site import Site, execute
-from support.three_servers import ThreeServers, three_servers
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
 

@@ -29,7 +29,7 @@ from support.observed import (
     make_transactions,
     watermark,
 )
-from support.process_table import command_of, descendants, kill, parent_of, process_ids
+from support.processes import command_of, descendants, kill, parent_of, process_ids
 from support.proxy import Cut, Proxy, When
 from support.site import Site
 from support.spark_here import SparkHere

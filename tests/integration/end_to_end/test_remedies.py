@@ -14,10 +14,10 @@ import tranrepl
 from conftest import DatabasesFactory
 from support.databases import Databases
 from support.equality import differing_rows
+from support.item_site import advance_slot, drop_slot, recreate_slot
 from support.observed import distribution_rows
 from support.remedies import RUN, SETUP, ByHand, CircleError, Command, Walk, commands_of
 from support.site import Site
-from support.slots import advance_slot, drop_slot, recreate_slot
 from support.spark_here import SparkHere
 from support.whole_run import good_run
 from tranrepl.errors import ErrorReport

@@ -12,7 +12,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.continuous_reader import continuous_reader, follows, registered_commands, wait_for
 from support.observed import assert_each_change_is_stored_once, audited_site, insert_transactions, make_transactions
-from support.process_table import command_of, kill, parent_of, process_ids
+from support.processes import command_of, kill, parent_of, process_ids
 from support.site import Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.new_sessions]

@@ -25,7 +25,7 @@ from support.killed_jobs import (
 )
 from support.partitioned_site import AUTOMATIC, division, partitioned_site
 from support.site import Site
-from support.streams_here import streams_as_threads
+from support.thread_streams import streams_as_threads
 from support.whole_run import good_run
 from tranrepl.settings.publication import Partitions
 

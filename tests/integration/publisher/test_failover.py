@@ -24,8 +24,7 @@ from conftest import DatabasesFactory
 from support.checkout import CHECKOUT
 from support.embedded_postgres import PostgresServer
 from support.item_site import DATABASE, item_site, run
-from support.owned_process import unprivileged
-from support.ports import free_port
+from support.processes import free_port, unprivileged
 from support.server_copies import catch_up
 from support.site import Site, execute
 from tranrepl.connections import Connection, from_environment

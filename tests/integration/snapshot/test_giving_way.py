@@ -18,8 +18,8 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.equality import differing_rows
 from support.site import Site
+from support.snapshot_races import BOUND_SECONDS, statement_beside
 from support.spark_here import SparkHere
-from support.statement_beside import BOUND_SECONDS, statement_beside
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.failpoint import Failpoint

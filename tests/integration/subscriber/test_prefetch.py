@@ -17,7 +17,7 @@ from support.databases import Databases, shared_databases
 from support.embedded_postgres import PostgresServer
 from support.hostile_schema import hostile_login
 from support.in_process import ReadCommands, deliver_stored, read_commands, read_log_into_store, replicate_stored
-from support.sessions import wait_for_sessions_to_end
+from support.observed import wait_for_sessions_to_end
 from support.site import Site
 from tranrepl.connections import Connection
 from tranrepl.postgres.session import Session, connect

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conftest import DatabasesFactory
 from support.databases import Databases
-from support.sent_statements import sent_statements
+from support.observed import sent_statements
 from support.shell import publication_file, typed
 from support.site import execute
 from support.subscribers import KEY, mssql_execute

@@ -15,7 +15,7 @@ from support.mariadb import MariaDbServer
 from support.observed import distribution_rows
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
-from support.streams_here import streams_as_threads
+from support.thread_streams import streams_as_threads
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from support.command_history import Column, History, Image
+from support.observed import sent_statements
 from support.requirements import Requirement, allowing, require
-from support.sent_statements import sent_statements
 from support.subscribers import KEY, Rows, Site
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle

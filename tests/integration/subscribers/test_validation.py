@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from conftest import DatabasesFactory
-from support.compared_vendor import ROWS, ComparedVendor, Subscriber, compared_vendor
 from support.mariadb import MariaDbServer
 from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS, mssql_execute, sqlite_execute
-from support.validated_site import article_of
+from support.validated_site import ROWS, ComparedVendor, Subscriber, article_of, compared_vendor
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import Repair

@@ -1,9 +1,11 @@
-"""Stored batches cut into small ones, as a log reader leaves them that stores a few transactions at a time."""
+"""Stored batches as if they had been read otherwise: a few transactions at a time, or committed at another time."""
 
 from __future__ import annotations
 
 import shutil
 import uuid
+from collections import Counter
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from support.observed import distribution_rows
+from support.observed import distribution_rows, stored_commands
 from support.site import Site
 from tranrepl.distributor.command_file import publish, stored_files, write_commands
 from tranrepl.model.commands import ROW_LAYOUT, xact_seqno_numbers
@@ -53,3 +55,24 @@ def _stored(store: Path, commands: pa.RecordBatch) -> tuple[object, ...]:
     publish(store / folder, write_commands(store / folder, [commands]))
     seqnos, times = commands["xact_seqno"].to_pylist(), commands["commit_time"].to_pylist()
     return folder, seqnos[0], seqnos[-1], min(times), max(times), len(set(seqnos)), len(commands), 100 * len(commands)
+
+
+def move_commits(site: Site, minute: datetime, interval: timedelta) -> list[int]:
+    """Move the stored transactions into the minute's first three intervals; return how many each has."""
+    store = Path(site.publication.distributor.store)
+    (file,) = store.glob("*/part-0.parquet")
+    commands = pq.read_table(file)
+    seqnos = sorted(set(commands["xact_seqno"].to_pylist()))
+    seconds = {seqno: 1 + 28 * number // len(seqnos) for number, seqno in enumerate(seqnos)}
+    field = commands.schema.field("commit_time")
+    times = [minute + timedelta(seconds=seconds[it]) for it in commands["xact_seqno"].to_pylist()]
+    column = pa.array(times, pa.timestamp("us", tz="UTC")).cast(field.type)
+    pq.write_table(commands.set_column(commands.schema.get_field_index("commit_time"), field, column), file)
+    distribution_rows(
+        site,
+        f"UPDATE msrepl_batches SET first_commit_time = '{minute + timedelta(seconds=1)}', "
+        f"last_commit_time = '{minute + timedelta(seconds=max(seconds.values()))}'",
+    )
+    moved = {it.xact_seqno: it.commit_time for it in stored_commands(site)}
+    counted = Counter(int((time - minute) / interval) for time in moved.values())
+    return [counted[number] for number in range(3)]

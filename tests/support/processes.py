@@ -1,11 +1,54 @@
-"""What /proc tells of running processes."""
+"""Processes of servers and jobs: those that end with their owner, what /proc tells of any, and ports for them."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
+
+_NOBODY = 65534
+
+
+class SetprivMissingError(Exception):
+    """util-linux is not there, which Debian always has."""
+
+
+def dying_with_owner(command: list[str], death_signal: Signals) -> list[str]:
+    """Return the command, sent a signal when the thread that starts it ends."""
+    return [_setpriv(), "--pdeathsig", death_signal.name.removeprefix("SIG"), *command]
+
+
+def unprivileged(command: list[str]) -> list[str]:
+    """Return the command as nobody if we are root: PostgreSQL refuses to run as root.
+
+    With one capability, nobody still reaches folders below private ones. A death signal must be set inside, because the
+    kernel forgets it when the user changes.
+    """
+    if os.geteuid() != 0:
+        return command
+    return [
+        _setpriv(),
+        *(f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"),
+        *("--inh-caps=+dac_override", "--ambient-caps=+dac_override"),
+        *command,
+    ]
+
+
+def _setpriv() -> str:
+    path = shutil.which("setpriv")
+    if path is None:
+        raise SetprivMissingError("setpriv is not installed; as root: apt-get install util-linux")
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def session_of(pid: int) -> int | None:
