@@ -1,4 +1,4 @@
-"""What holds of every file of Python: its docstrings are sentences."""
+"""What holds of every file of Python, and that whatever checks a change runs every test."""
 
 from __future__ import annotations
 
@@ -19,3 +19,7 @@ def _files() -> dict[str, Path]:
 def test_no_docstring_begins_with_of() -> None:
     begun = '"' * 3 + "Of "
     assert [name for name, path in _files().items() if begun in path.read_text(encoding="utf-8")] == []
+
+
+def test_every_change_is_checked_by_the_slow_tests_too() -> None:
+    assert "make test-all" in (CHECKOUT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
