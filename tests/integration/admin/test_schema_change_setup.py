@@ -163,9 +163,7 @@ def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
     not_there = "schema changes stop the publication: the event triggers that announce them are not there"
     assert f"{not_there}; `tranrepl script {file} --publisher` prints the statements" in shown
     statements = _printed(owner, tmp_path)
-    assert statements.startswith(
-        f"-- in database {database} of the Publisher, as a superuser\n{_PATH};\nALTER FUNCTION"
-    )
+    assert statements.startswith(f"-- in database {database} of the Publisher, as a superuser\n{_PATH};\nDO $do$")
     execute(made.publisher, statements)
     assert check(_site(owner, tmp_path).topology).warnings == []
     assert _printed(owner, tmp_path) == ""
@@ -183,7 +181,9 @@ def test_without_event_triggers_an_owner_announces_and_all_else_works(
     site = _site(owner, tmp_path)
     execute(made.publisher, f'GRANT CREATE ON SCHEMA public TO "{owner.publisher.login}"')
     site.set_up()
-    assert execute(made.publisher, _FUNCTIONS) == [("announce",), ("announce_schema_change",)]
+    assert execute(made.publisher, _FUNCTIONS) == [
+        *(("announce",), ("announce_schema_change",), ("announce_tables",), ("emit",), ("locked_tables",))
+    ]
     replicate_stored(site)
     site.at_publisher("INSERT INTO item VALUES (1, 'one')")
     replicate_stored(site)

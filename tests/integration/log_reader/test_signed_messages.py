@@ -13,6 +13,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 
 from conftest import DatabasesFactory
+from support.announced import signed
 from support.continuous_reader import continuous_reader, wait_for
 from support.least_rights import documented_rights, with_login
 from support.observed import ITEM
@@ -162,6 +163,73 @@ def test_another_secret_signs_from_then_on(site: Site) -> None:
     read = _run_warned(site)
     assert read.schema_changes == 1
     assert len(newest_tokens(site.topology, 9)) == 1
+
+
+def test_another_secret_waits_until_what_the_former_one_signed_is_read(site: Site) -> None:
+    def change() -> None:
+        set_up(site.topology, check(site.topology).tables, lambda _: None, new_secret=True)
+
+    post_token(site.topology)
+    change()
+    with pytest.raises(ConfigurationError, match="is not read up to the last change of the secret"):
+        change()
+    site.read_log().raise_error()
+    change()
+    assert len(newest_tokens(site.topology, 9)) == 1
+
+
+def test_a_secret_that_another_login_made_is_not_believed(site: Site) -> None:
+    site.at_publisher(
+        f'GRANT CREATE ON DATABASE "{site.databases.publisher.database}" TO {_ANYBODY}',
+        "DROP SCHEMA tranrepl CASCADE",
+        f"SET ROLE {_ANYBODY}; CREATE SCHEMA tranrepl; CREATE TABLE tranrepl.message_secret "
+        "(inner_key bytea, outer_key bytea, former_inner_key bytea, former_outer_key bytea, replaced_at xid8); "
+        "INSERT INTO tranrepl.message_secret VALUES ('a', 'b'); RESET ROLE",
+        signed("schema", "'{}'"),
+    )
+    with pytest.raises(ConfigurationError, match="could sign messages in the log as ours") as caught:
+        site.read_log().raise_error()
+    with pytest.raises(ConfigurationError, match="could sign messages in the log as ours"):
+        post_token(site.topology)
+    site.at_publisher(*str(caught.value.report.remedy).splitlines()[1:])
+    site.set_up()
+    site.at_publisher("INSERT INTO t VALUES (1, 'a')")
+    _run_warned(site)
+
+
+def test_default_privileges_give_the_functions_to_nobody(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.t"], SparkHere(), replicate_ddl=True)
+    site.at_publisher(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "DROP ROLE IF EXISTS callers",
+        "CREATE ROLE callers",
+        "ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO callers",
+    )
+    site.set_up()
+    may = (
+        "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'tranrepl'::regnamespace "
+        "AND has_function_privilege('callers', p.oid, 'EXECUTE')"
+    )
+    assert site.at_publisher(may) == []
+    # What its owner says later holds.
+    site.at_publisher("GRANT EXECUTE ON FUNCTION tranrepl.announce TO callers")
+    assert check(site.topology).problems == []
+    site.at_publisher(
+        "GRANT EXECUTE ON FUNCTION tranrepl.announce TO PUBLIC",
+        "GRANT EXECUTE ON FUNCTION tranrepl.emit TO callers",
+        "GRANT DELETE ON tranrepl.message_secret TO callers",
+    )
+    (problem,) = check(site.topology).problems
+    assert "PUBLIC has rights on FUNCTION tranrepl.announce(regclass[])" in problem.message
+    _, *statements = str(problem.report.remedy).splitlines()
+    assert len(statements) == 3
+    site.at_publisher(*statements)
+    assert check(site.topology).problems == []
+    site.at_publisher(
+        "ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM callers",
+        "DROP OWNED BY callers",
+        "DROP ROLE callers",
+    )
 
 
 def test_nobody_else_reads_the_secret_or_signs(site: Site, anybody: Connection) -> None:

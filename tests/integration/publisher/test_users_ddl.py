@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from support.embedded_postgres import PostgresServer
 from support.server_copies import catch_up, promote, standby_of
 from support.site import execute
 from tranrepl.connections import Connection
-from tranrepl.publisher.postgres.schema_change_functions import FUNCTIONS
+from tranrepl.publisher.postgres.schema_change_setup import FUNCTIONS
 
 _SERVERS = ["postgres", "debian_postgres"]
 Owner = Callable[[Announcing], Connection]
@@ -65,7 +66,8 @@ def test_every_command_works_as_without(site: Announcing) -> None:
 def test_so_it_does_for_an_owner_without_any_right_of_ours(site: Announcing, owner: Owner) -> None:
     site.set_up()
     site.execute(
-        "REVOKE ALL ON SCHEMA tranrepl FROM PUBLIC", *(f"REVOKE ALL ON FUNCTION {it} FROM PUBLIC" for it in FUNCTIONS)
+        "REVOKE ALL ON SCHEMA tranrepl FROM PUBLIC",
+        *(f"REVOKE ALL ON FUNCTION tranrepl.{it} FROM PUBLIC" for it in FUNCTIONS),
     )
     settings = ("SET DateStyle = 'German'", "SET search_path = public, pg_temp", "SET TimeZone = 'Asia/Tokyo'")
     hostile = ("SET standard_conforming_strings = off", "SET plpgsql.extra_errors = 'all'")
@@ -77,14 +79,106 @@ def test_so_it_does_for_an_owner_without_any_right_of_ours(site: Announcing, own
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
 def test_so_it_does_where_the_functions_meet_another_catalogue(site: Announcing) -> None:
     site.set_up()
-    for text in FUNCTIONS.values():
-        # As with a server that is newer than they are.
-        execute(site.connection, text.replace("a.attmissingval", "a.attgone").replace("i.indisunique", "i.gone"))
-        execute(site.connection, text.replace("c.relrowsecurity", "c.gone").replace("c.relispartition", "c.gone"))
+    # As with a server that is newer than they are.
+    ((text,),) = execute(
+        site.connection, "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = 'announce_tables'"
+    )
+    execute(site.connection, text.replace("c.relrowsecurity", "c.gone"))
     _run_ddl(site)
     failed = [it for it in site.told() if "failed" in it]
     assert {it["failed"] for it in failed} == {"42703"}
     assert failed[0]["message"] == "column c.gone does not exist"
+
+
+# The stack ends in each frame of a recursion, and so in the event trigger of the deepest one that begins.
+_AT_THE_END_OF_THE_STACK = """
+CREATE OR REPLACE FUNCTION pg_temp.deep(command text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+  n int;
+BEGIN
+  BEGIN
+    n := pg_temp.deep(command);
+  EXCEPTION WHEN statement_too_complex THEN
+    NULL;
+  END;
+  IF n IS NULL OR n < 40 THEN
+    EXECUTE command;
+    RETURN coalesce(n, 0) + 1;
+  END IF;
+  RETURN n;
+EXCEPTION WHEN statement_too_complex THEN
+  RETURN NULL;
+END $$
+"""
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_a_command_that_fails_to_announce_stops_publications_of_its_own_tables_alone(site: Announcing) -> None:
+    site.execute("CREATE TABLE heir () INHERITS (orders)", "CREATE TABLE mine (id int)")
+    site.execute("CREATE PUBLICATION other FOR TABLE mine", "CREATE PUBLICATION tranrepl_another FOR TABLE aside")
+    site.set_up()
+    ((text,),) = execute(
+        site.connection, "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = 'announce_tables'"
+    )
+    execute(site.connection, text.replace("BEGIN\n  LOOP", "BEGIN\n  PERFORM 1 / 0;\n  LOOP"))
+    assert (
+        site.told_of(
+            "CREATE TEMP TABLE passing (id int)",
+            "CREATE TABLE another (id int)",
+            "ALTER TABLE mine ADD COLUMN v text",
+            "ALTER TABLE heir ADD COLUMN own int",
+            "ALTER TABLE mine DROP COLUMN v",
+            "DROP TABLE mine",
+        )
+        == []
+    )
+    concerned = {
+        "ALTER TABLE orders ADD COLUMN a int": PUBLICATION,
+        "ALTER TABLE orders DROP COLUMN a": PUBLICATION,
+        "ALTER TABLE event_1 SET (fillfactor = 90)": PUBLICATION,
+        "ALTER TABLE aside ADD COLUMN a int": "tranrepl_another",
+        "DROP TABLE aside": "tranrepl_another",
+    }
+    for command, publication in concerned.items():
+        failed = [it["publications"] for it in site.told_of(command) if "failed" in it]
+        assert failed, command
+        assert all(it == [publication] for it in failed), command
+
+
+def test_what_fails_deep_in_a_recursion_over_a_temporary_table_stops_nothing(site: Announcing, owner: Owner) -> None:
+    site.set_up()
+    user = owner(site)
+    site.told()
+    with site.user(user) as session:
+        session.execute("CREATE TEMP TABLE passing (id int)")
+        session.execute(_AT_THE_END_OF_THE_STACK.encode())
+        session.execute("SELECT pg_temp.deep('ALTER TABLE pg_temp.passing ALTER id SET DEFAULT 1')")
+    assert site.told() == []
+
+
+@pytest.mark.parametrize("site", _SERVERS, indirect=True)
+def test_a_partitions_owner_keeps_nothing_from_being_told(site: Announcing, owner: Owner) -> None:
+    site.execute("ALTER TABLE event REPLICA IDENTITY FULL")
+    site.set_up()
+    user = owner(site)
+    site.execute("ALTER TABLE event OWNER TO CURRENT_USER")
+    site.told()
+    with site.user(user) as session:
+        session.execute("SELECT set_config('tranrepl.identified', 'event_1'::regclass::oid::text, false)")
+        session.execute("ALTER TABLE event_1 RENAME TO event_renamed")
+    (told,) = site.told()
+    assert "event_renamed" in [it["name"] for it in told["partitions"]]
+
+
+def test_the_sql_file_makes_all_of_it_by_itself(site: Announcing) -> None:
+    script = files("tranrepl.publisher.postgres").joinpath("announce.sql").read_text()
+    with site.user() as session, session.transaction():
+        session.execute(script.encode())
+    with site.setup() as setup:
+        assert (setup.left_to_make(), list(setup.problems()), setup.why_unannounced()) == ([], [], None)
+    assert site.set_up() == []
+    site.told()
+    assert [it["tag"] for it in site.told_of("ALTER TABLE orders ADD COLUMN a int")] == ["ALTER TABLE"]
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)

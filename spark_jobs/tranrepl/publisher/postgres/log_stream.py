@@ -176,7 +176,7 @@ class OpenPostgresStream:
         if self.decoder.all_verify(messages):
             return False
         with connect(self.log.connection, "tranrepl log reader", autocommit=True) as session:
-            return read_secrets(session, self.log.where) != self.log.secrets
+            return read_secrets(session, self.log.where, self.log.slot) != self.log.secrets
 
     def _changes_unknown_partition(self, messages: pa.BinaryArray) -> bool:
         """Return whether a table is announced that is a partition of an article's by now, and was none when the stream

@@ -127,13 +127,13 @@ def told_unsigned(messages: Sequence[UnsignedMessage], end: int) -> str | None:
     )
 
 
-def write_message(session: Session, kind: MessageKind, text: str, where: str) -> None:
+def write_message(session: Session, kind: MessageKind, publication: str, text: str, where: str) -> None:
     """Write a message in ASCII into the log, signed, in a transaction of its own.
 
     Raises psycopg.Error; MissingRightError where our role may not read the secret, and ConfigurationError where there
     is none.
     """
-    secrets = read_secrets(session, where)
+    secrets = read_secrets(session, where, publication)
     if not secrets:
         raise ConfigurationError(
             f"{where}: there is no secret to sign messages in the log with",

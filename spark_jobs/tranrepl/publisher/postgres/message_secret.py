@@ -1,7 +1,7 @@
-"""The secret that messages of ours in a log are signed with: how it is made, changed, read and used.
+"""The secret that messages of ours in a log are signed with: how it is changed, read and used, and who may own it.
 
-It is a table of one row in a schema of ours at the Publisher. Its owner reads it, and the log
-reader's role where it is given `SELECT`.
+It is a table of one row in a schema of ours at the Publisher, which `announce.sql` makes. Its owner reads it, and the
+log reader's role where it is given `SELECT`.
 """
 
 from __future__ import annotations
@@ -26,26 +26,18 @@ XIDS = 1 << 32
 _SECRET = sql.Identifier(SCHEMA, SECRET_TABLE)
 # UUIDs of version 4 are the only strong random bytes that every server has without an extension.
 _NEW_KEY = sql.SQL(" || ").join([sql.SQL("pg_catalog.uuid_send(pg_catalog.gen_random_uuid())")] * 4)
-# Default privileges may have given the table to others.
-_REVOKE_FROM_OTHERS = sql.SQL("""DO $do$
-DECLARE
-  it oid;
-BEGIN
-  FOR it IN
-    SELECT DISTINCT a.grantee FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
-     WHERE c.oid = {table}::pg_catalog.regclass AND a.grantee OPERATOR(pg_catalog.<>) c.relowner
-  LOOP
-    EXECUTE pg_catalog.format(
-      'REVOKE ALL ON {secret} FROM %s',
-      CASE WHEN it OPERATOR(pg_catalog.=) 0::pg_catalog.oid THEN 'PUBLIC' ELSE it::pg_catalog.regrole::text END);
-  END LOOP;
-END
-$do$""").format(table=sql.Literal(_SECRET.as_string(None)), secret=_SECRET)
 _CHANGE_SECRET = sql.SQL(
     "UPDATE {} SET former_inner_key = inner_key, former_outer_key = outer_key, inner_key = {}, outer_key = {}, "
-    "replaced_at = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())"
+    "replaced_at = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()), "
+    "replaced_lsn = pg_catalog.pg_current_wal_insert_lsn()"
 ).format(_SECRET, _NEW_KEY, _NEW_KEY)
-# A superuser and the database's owner may have all of it in any case.
+# What the former secret has signed verifies until it is read; what the one before has, does not any more.
+_UNREAD = sql.SQL(
+    "SELECT slot_name FROM pg_catalog.pg_replication_slots JOIN {} ON confirmed_flush_lsn < replaced_lsn "
+    "WHERE database = current_database() AND pg_catalog.starts_with(slot_name::text, 'tranrepl_') ORDER BY 1 LIMIT 1"
+).format(_SECRET)
+# A superuser and the database's owner may have all of it in any case. Our publication's owner ran setup, unless another
+# login made a publication of that name before; no superuser takes the word of one for it.
 _UNTRUSTED = """
 SELECT it.what, r.rolname, it.mend
   FROM (SELECT 1, pg_catalog.format('schema %%I', n.nspname), n.nspowner,
@@ -63,10 +55,28 @@ SELECT it.what, r.rolname, it.mend
          WHERE n.nspname = %(schema)s AND p.proname = ANY (%(functions)s)) it (place, what, owner, mend)
   JOIN pg_catalog.pg_roles r ON r.oid = it.owner
  WHERE NOT r.rolsuper AND r.rolname <> current_user
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_publication p, pg_catalog.pg_roles m
+                    WHERE p.pubname = %(publication)s AND p.pubowner = r.oid
+                      AND m.rolname = current_user AND NOT m.rolsuper)
    AND r.oid <> (SELECT d.datdba FROM pg_catalog.pg_database d WHERE d.datname = current_database())
    AND NOT (SELECT NOT m.rolsuper AND pg_catalog.pg_has_role(r.oid, 'USAGE')
               FROM pg_catalog.pg_roles m WHERE m.rolname = current_user)
  ORDER BY it.place, it.what
+"""
+_OPEN = """
+SELECT DISTINCT it.what, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE a.grantee::pg_catalog.regrole::text END
+  FROM (SELECT pg_catalog.format('TABLE %%I.%%I', n.nspname, c.relname), c.relacl, c.relowner,
+               ARRAY['SELECT', 'UPDATE']
+          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+        UNION ALL
+        SELECT 'FUNCTION ' || p.oid::pg_catalog.regprocedure,
+               coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), p.proowner,
+               CASE WHEN p.oid::pg_catalog.regprocedure::text = %(announce)s THEN ARRAY['EXECUTE'] ELSE '{}' END
+          FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+         WHERE n.nspname = %(schema)s) it (what, acl, owner, given)
+       CROSS JOIN LATERAL pg_catalog.aclexplode(it.acl) a
+ WHERE a.grantee <> it.owner AND (a.grantee = 0 OR a.privilege_type <> ALL (it.given)) ORDER BY 1, 2
 """
 _SECRETS = sql.SQL("SELECT inner_key, outer_key, former_inner_key, former_outer_key, replaced_at::text FROM {}").format(
     _SECRET
@@ -104,35 +114,39 @@ class MessageSecret:
         return self.replaced_at is None or whole_xid(xid, self.replaced_at) < self.replaced_at
 
 
-def make_secret(reader: sql.Identifier) -> tuple[sql.Composable, ...]:
-    """Return the statements that make a secret, which the role `reader` may read."""
-    columns = "inner_key bytea NOT NULL, outer_key bytea NOT NULL, former_inner_key bytea, former_outer_key bytea"
-    return (
-        sql.SQL("CREATE TABLE {} ({}, replaced_at xid8)").format(_SECRET, sql.SQL(columns)),
-        _REVOKE_FROM_OTHERS,
-        sql.SQL("INSERT INTO {} VALUES ({}, {})").format(_SECRET, _NEW_KEY, _NEW_KEY),
-        # Somebody else may make it for us.
-        sql.SQL("GRANT SELECT ON {} TO {}").format(_SECRET, reader),
-    )
-
-
-def change_secret(session: Session) -> None:
+def change_secret(session: Session, where: str) -> None:
     """Sign from now on with another secret, in a transaction of the caller's.
 
-    What transactions of before have signed stays good, and nothing that later ones sign with the former one.
+    What transactions of before have signed stays good, and nothing that later ones sign with the former one. Raises
+    ConfigurationError where the log holds what was signed before the last change, and that is not read.
     """
     session.execute("SET LOCAL lock_timeout = '10s'")
     # No transaction signs between the look at which of them have begun and the change.
     session.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(_SECRET))
+    unread = session.execute(_UNREAD).fetchone()
+    if unread is not None:
+        raise ConfigurationError(
+            f"{where}: the log of replication slot {unread[0]} is not read up to the last change of the secret: what "
+            "was signed before would not be believed after another one",
+            remedy="read it with `tranrepl log-reader FILE`, for the publication of that slot; then `tranrepl setup "
+            "FILE --new-secret` again",
+        )
     session.execute(_CHANGE_SECRET)
 
 
-def untrusted_owners(session: Session, where: str, functions: Sequence[str]) -> Iterator[ConfigurationError]:
+def untrusted_owners(
+    session: Session, where: str, publication: str, functions: Sequence[str] = ()
+) -> Iterator[ConfigurationError]:
     """Yield a problem where a role that is not trusted owns what signs messages, or may replace it.
 
     `functions`: the names of those that sign.
     """
-    arguments = {"schema": SCHEMA, "table": SECRET_TABLE, "functions": list(functions)}
+    arguments = {
+        "schema": SCHEMA,
+        "table": SECRET_TABLE,
+        "functions": list(functions),
+        "publication": publication,
+    }
     with translated_errors(where):
         found = session.execute(_UNTRUSTED, arguments).fetchall()
     if not found:
@@ -146,9 +160,28 @@ def untrusted_owners(session: Session, where: str, functions: Sequence[str]) -> 
     )
 
 
-def read_secrets(session: Session, where: str) -> tuple[MessageSecret, ...]:
+def open_to_others(session: Session, where: str, announce: str) -> Iterator[ConfigurationError]:
+    """Yield a problem where others than their owners have rights on what signs messages that setup gives nobody: any
+    right of PUBLIC, and of each other role all but to read and change the secret, and to call `announce`."""
+    with translated_errors(where):
+        found = session.execute(
+            _OPEN, {"schema": SCHEMA, "table": SECRET_TABLE, "announce": f"{SCHEMA}.{announce}"}
+        ).fetchall()
+    if found:
+        yield ConfigurationError(
+            f"{where}: {', '.join(f'{grantee} has rights on {what}' for what, grantee in found)}, which setup gives "
+            "nobody: who has them may sign messages in the log as ours",
+            remedy="let the owner, or a superuser, run this:\n"
+            + "\n".join(f"REVOKE ALL ON {what} FROM {grantee};" for what, grantee in found),
+        )
+
+
+def read_secrets(session: Session, where: str, publication: str) -> tuple[MessageSecret, ...]:
     """Return the secrets that messages in the log may be signed with, the one in use first; none where setup has made
-    none. Raises MissingRightError where our role may not read them."""
+    none. Raises MissingRightError where our role may not read them, and ConfigurationError where another login than
+    those that setup trusts owns them: whoever may create in the database could have made a table of that name."""
+    for problem in untrusted_owners(session, where, publication):
+        raise problem
     with translated_errors(where):
         try:
             with session.transaction():

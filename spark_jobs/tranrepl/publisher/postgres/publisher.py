@@ -172,9 +172,12 @@ class PostgresPublisher:
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         yield from self._setup.right_problems(tables, read)
         try:
-            read_secrets(self.session, self.where)
+            read_secrets(self.session, self.where, self.name)
         except MissingRightError as error:
             yield error
+        except ConfigurationError:
+            # `problems` tells it.
+            return
 
     def no_such_table(self, name: TableName) -> ConfigurationError:
         return no_such_table(self.session, self.where, name)
@@ -286,7 +289,7 @@ class PostgresPublisher:
             sessions=min(readers, 2),
             schema=schema,
             scripts=scripts,
-            secrets=read_secrets(self.session, self.where),
+            secrets=read_secrets(self.session, self.where, self.name),
             converted=not is_unconverted(self.session),
             by_table=articles_by_table(articles, found),
         )

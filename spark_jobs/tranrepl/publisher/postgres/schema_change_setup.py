@@ -3,70 +3,49 @@ messages, functions and event triggers. All publications of a database share the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege, UndefinedFunction
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres.session import SAFE_PATH, Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.message_secret import (
     SCHEMA,
     SECRET_TABLE,
     change_secret,
-    make_secret,
+    open_to_others,
     untrusted_owners,
 )
-from tranrepl.publisher.postgres.schema_change_functions import ANNOUNCE_CALL, ANNOUNCE_EVENT, FUNCTIONS
 from tranrepl.publisher.postgres.schema_messages import read_collation
 
 _VERSION = 13
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
-_TAGS = (
-    "ALTER DOMAIN",
-    "ALTER INDEX",
-    "ALTER PUBLICATION",
-    "ALTER SCHEMA",
-    "ALTER TABLE",
-    "ALTER TYPE",
-    "CREATE INDEX",
-    "CREATE PUBLICATION",
-    "CREATE SCHEMA",
-    "CREATE TABLE",
-)
+_SAFE_PATH, _SCHEMA, _SECRET, _FUNCTIONS, _TRIGGERS = "", "schema", "secret", "functions", "event triggers"
+"""The parts of `announce.sql`."""
 _PRINTED = "`tranrepl script FILE --publisher` prints the statements"
 _SETUP_MAKES_IT = "`tranrepl setup FILE` makes it"
 _NONE_OF_THEM = "the event triggers that announce them are not there"
 _ENABLED_ALWAYS = "A"
 
 
-@dataclass(frozen=True, slots=True)
-class _EventTrigger:
-    name: str
-    event: str
-    function: str
-    tags: tuple[str, ...] = ()
-
-    def statements(self) -> list[sql.Composable]:
-        name = sql.Identifier(self.name)
-        tags = sql.SQL(", ").join(map(sql.Literal, self.tags))
-        when = sql.SQL(" WHEN TAG IN ({})").format(tags) if self.tags else sql.SQL("")
-        return [
-            sql.SQL("CREATE EVENT TRIGGER {} ON {}{} EXECUTE FUNCTION {}()").format(
-                name, sql.SQL(self.event), when, sql.Identifier(SCHEMA, self.function)
-            ),
-            sql.SQL("ALTER EVENT TRIGGER {} ENABLE ALWAYS").format(name),
-        ]
-
-
-_EVENT_TRIGGERS = (
-    _EventTrigger("tranrepl_ddl_end", "ddl_command_end", ANNOUNCE_EVENT, _TAGS),
-    _EventTrigger("tranrepl_drop", "sql_drop", ANNOUNCE_EVENT),
-    _EventTrigger("tranrepl_rewrite", "table_rewrite", ANNOUNCE_EVENT),
+ANNOUNCE = "announce(regclass[])"
+FUNCTIONS = (
+    ANNOUNCE,
+    "announce_schema_change()",
+    "announce_tables(text,text,oid[],boolean,boolean,oid[],oid[],json)",
+    "emit(text)",
+    "locked_tables()",
 )
-_RIGHTS = """
+"""The signatures of the functions in our schema."""
+_NAMES = [it.partition("(")[0] for it in FUNCTIONS]
+_EVENT_TRIGGERS = ("tranrepl_ddl_end", "tranrepl_drop", "tranrepl_rewrite")
+_FOUND = """
 SELECT n.oid IS NOT NULL,
        coalesce(pg_catalog.has_schema_privilege(n.oid, 'CREATE'),
                 pg_catalog.has_database_privilege(current_database(), 'CREATE')),
@@ -78,13 +57,14 @@ SELECT n.oid IS NOT NULL,
        LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = %s
 """
 _FOUND_FUNCTIONS = """
-SELECT p.oid::pg_catalog.regprocedure::text, pg_catalog.obj_description(p.oid, 'pg_proc'),
+SELECT pg_catalog.substr(p.oid::pg_catalog.regprocedure::text, pg_catalog.length(n.nspname) + 2),
+       pg_catalog.obj_description(p.oid, 'pg_proc'),
        pg_catalog.pg_has_role(p.proowner, 'USAGE')
   FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
  WHERE n.nspname = %s AND p.proname = ANY (%s)
 """
 _FOUND_TRIGGERS = """
-SELECT evtname, evtenabled::text, coalesce(evttags, '{}')::text[], pg_catalog.pg_has_role(evtowner, 'USAGE')
+SELECT evtname, evtenabled::text, pg_catalog.pg_has_role(evtowner, 'USAGE')
   FROM pg_catalog.pg_event_trigger WHERE evtname = ANY (%s)
 """
 _OTHER_OBJECTS = """
@@ -113,7 +93,6 @@ class Step:
 @dataclass(slots=True)
 class _FoundTrigger:
     enabled: str
-    tags: tuple[str, ...]
     owned: bool
 
 
@@ -130,11 +109,12 @@ class _Found:
     owns_functions: bool = True
     triggers: dict[str, _FoundTrigger] = field(default_factory=dict)
 
-    def older(self) -> dict[str, str]:
-        """Return the statements for functions that are missing or of an earlier version, by the functions'
-        signatures.
-        """
-        return {it: text for it, text in FUNCTIONS.items() if self.versions.get(it, 0) < _VERSION}
+    def is_older(self) -> bool:
+        """Return whether a function is missing or of an earlier version."""
+        return any(self.versions.get(it, 0) < _VERSION for it in FUNCTIONS)
+
+    def owns_all(self) -> bool:
+        return (self.owns_schema or not self.schema) and (self.owns_secret or not self.secret) and self.owns_functions
 
 
 class SchemaChangeSetup:
@@ -168,12 +148,13 @@ class SchemaChangeSetup:
 
     def _change_secret(self) -> list[str]:
         with translated_errors(self._where), self._session.transaction():
-            change_secret(self._session)
+            change_secret(self._session, self._where)
         return [f"changed the secret that signs messages in the log at {self._where}"]
 
     def problems(self) -> Iterator[ConfigurationError]:
         """Yield a problem where a role that is not trusted may sign messages as ours."""
-        yield from untrusted_owners(self._session, self._where, [ANNOUNCE_EVENT, ANNOUNCE_CALL])
+        yield from untrusted_owners(self._session, self._where, self._name, _NAMES)
+        yield from open_to_others(self._session, self._where, ANNOUNCE)
 
     def warnings(self) -> Iterator[str]:
         """Yield why schema changes will not be announced once setup has run, and the command for what is left."""
@@ -196,7 +177,7 @@ class SchemaChangeSetup:
             raise problem
         statements = [it.as_string(self._session) for step in left for it in step.statements]
         # Whoever runs them has a path of their own, where others may have made operators.
-        return [f"SET search_path = {SAFE_PATH}", *statements] if statements else []
+        return [_part(_SAFE_PATH), *statements] if statements else []
 
     def why_unannounced(self) -> str | None:
         """Say why schema changes are not announced now; None where they are."""
@@ -205,7 +186,7 @@ class SchemaChangeSetup:
             triggers = found.triggers
             if not found.secret:
                 return f"there is no secret to sign messages with; {_SETUP_MAKES_IT}"
-            if any(it.name not in triggers for it in _EVENT_TRIGGERS):
+            if triggers.keys() != set(_EVENT_TRIGGERS):
                 mine = all(step.allowed for step in self._missing())
                 makes = "`tranrepl setup FILE` makes them" if mine else f"{_PRINTED} for a superuser"
                 return f"{_NONE_OF_THEM}; {makes}"
@@ -256,11 +237,11 @@ class SchemaChangeSetup:
             for name, it in sorted(found.triggers.items())
         ]
         if found.versions:
-            names = sql.SQL(", ").join(sql.SQL(it) for it in sorted(found.versions))
+            names = sql.SQL(", ").join(sql.SQL(f"{SCHEMA}.{it}") for it in sorted(found.versions))
             allowed = found.owns_functions or found.owns_schema
             steps.append(
                 Step(
-                    f"functions {', '.join(sorted(found.versions))}",
+                    f"functions of schema {SCHEMA}",
                     (sql.SQL("DROP FUNCTION {}").format(names),),
                     allowed,
                 )
@@ -274,63 +255,33 @@ class SchemaChangeSetup:
 
     def _schema_steps(self, found: _Found) -> Iterator[Step]:
         if not found.schema:
-            schema = sql.Identifier(SCHEMA)
-            yield Step(
-                f"created schema {SCHEMA}",
-                (
-                    sql.SQL("CREATE SCHEMA {}").format(schema),
-                    sql.SQL("COMMENT ON SCHEMA {} IS {}").format(schema, sql.Literal(_SCHEMA_COMMENT)),
-                    sql.SQL("GRANT USAGE ON SCHEMA {} TO PUBLIC").format(schema),
-                ),
-                found.may_create,
-            )
+            yield Step(f"created schema {SCHEMA}", (sql.SQL(_part(_SCHEMA)),), found.may_create)
 
     def _secret_steps(self, found: _Found) -> Iterator[Step]:
-        if found.secret:
-            return
-        yield Step(
-            "made the secret that signs messages in the log",
-            make_secret(self._role),
-            found.may_create,
-        )
+        if not found.secret:
+            # Another role may make it for ours.
+            grant = sql.SQL("GRANT SELECT, UPDATE ON {} TO {}").format(sql.Identifier(SCHEMA, SECRET_TABLE), self._role)
+            statements = (sql.SQL(_part(_SECRET)), grant)
+            yield Step("made the secret that signs messages in the log", statements, found.may_create)
 
     def _function_steps(self, found: _Found) -> Iterator[Step]:
-        older = found.older()
-        if not older:
-            return
-        statements: list[sql.Composable] = []
-        for signature, text in older.items():
-            function = sql.SQL(signature)
-            comment = sql.Literal(f"{_COMMENT}{_VERSION}")
-            statements.append(sql.SQL(text))
-            statements.append(sql.SQL("COMMENT ON FUNCTION {} IS {}").format(function, comment))
-            statements.append(sql.SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(function))
-            if ANNOUNCE_CALL in signature:
-                # Whoever makes the function for us.
-                statements.append(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(function, self._role))
-        replaced = bool(found.versions)
-        yield Step(
-            f"{'replaced' if replaced else 'created'} the functions that announce schema changes",
-            tuple(statements),
-            found.may_create and found.owns_functions,
-        )
+        if found.is_older():
+            grant = sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(sql.SQL(f"{SCHEMA}.{ANNOUNCE}"), self._role)
+            yield Step(
+                f"{'replaced' if found.versions else 'created'} the functions that announce schema changes",
+                (sql.SQL(_part(_FUNCTIONS)), grant),
+                found.may_create and found.owns_functions,
+            )
 
-    def _trigger_steps(self, found: _Found) -> list[Step]:
-        wanted = [(it, found.triggers.get(it.name)) for it in _EVENT_TRIGGERS]
-        lacking = [(it, there) for it, there in wanted if not _fits(it, there)]
-        if not lacking:
-            return []
-        may = self._may_create_event_triggers() and all(there is None or there.owned for _, there in lacking)
-        statements: list[sql.Composable] = []
-        if not may:
-            # Whoever replaces a function may act as whoever fires it: it goes to the owner of the triggers.
-            function = sql.Identifier(SCHEMA, ANNOUNCE_EVENT)
-            statements.append(sql.SQL("ALTER FUNCTION {}() OWNER TO CURRENT_USER").format(function))
-        for trigger, there in lacking:
-            if there is not None:
-                statements.append(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(trigger.name)))
-            statements += trigger.statements()
-        return [Step("created the event triggers that announce schema changes", tuple(statements), may)]
+    def _trigger_steps(self, found: _Found) -> Iterator[Step]:
+        enabled = {name for name, it in found.triggers.items() if it.enabled == _ENABLED_ALWAYS}
+        if enabled != set(_EVENT_TRIGGERS):
+            may = found.owns_all() and all(it.owned for it in found.triggers.values())
+            yield Step(
+                "created the event triggers that announce schema changes",
+                (sql.SQL(_part(_TRIGGERS)),),
+                may and self._may_create_event_triggers(),
+            )
 
     def _may_create_event_triggers(self) -> bool:
         """Try it with a function that is not there: the right is looked at first, and not every server gives it to
@@ -353,24 +304,33 @@ class SchemaChangeSetup:
         return "event_triggers is off" if row == ("off",) else None
 
     def _holds_others(self) -> bool:
-        row = self._session.execute(_OTHER_OBJECTS, [SCHEMA, SECRET_TABLE, list(FUNCTIONS)]).fetchone()
+        row = self._session.execute(
+            _OTHER_OBJECTS, [SCHEMA, SECRET_TABLE, [f"{SCHEMA}.{it}" for it in FUNCTIONS]]
+        ).fetchone()
         return row is not None and bool(row[0])
 
     def _found(self) -> _Found:
-        rights = self._session.execute(_RIGHTS, [_SCHEMA_COMMENT, SCHEMA, SECRET_TABLE]).fetchone()
+        rights = self._session.execute(_FOUND, [_SCHEMA_COMMENT, SCHEMA, SECRET_TABLE]).fetchone()
         found = _Found(*(rights or [False] * 6))
-        names = [ANNOUNCE_EVENT, ANNOUNCE_CALL]
-        for signature, comment, owned in self._session.execute(_FOUND_FUNCTIONS, [SCHEMA, names]):
+        for signature, comment, owned in self._session.execute(_FOUND_FUNCTIONS, [SCHEMA, _NAMES]):
             found.versions[signature] = _version(comment)
             found.owns_functions &= owned
-        triggers = [it.name for it in _EVENT_TRIGGERS]
-        for name, enabled, tags, owned in self._session.execute(_FOUND_TRIGGERS, [triggers]):
-            found.triggers[name] = _FoundTrigger(enabled, tuple(sorted(tags)), owned)
+        for name, enabled, owned in self._session.execute(_FOUND_TRIGGERS, [list(_EVENT_TRIGGERS)]):
+            found.triggers[name] = _FoundTrigger(enabled, owned)
         return found
 
 
-def _fits(wanted: _EventTrigger, found: _FoundTrigger | None) -> bool:
-    return found is not None and found.enabled == _ENABLED_ALWAYS and found.tags == wanted.tags
+@cache
+def _parts() -> dict[str, str]:
+    """Return the parts of `announce.sql` by name; what stands before the first by the empty name."""
+    script = files("tranrepl.publisher.postgres").joinpath("announce.sql").read_text(encoding="utf-8")
+    start, *named = re.split(r"^-- part: (.+)$", script, flags=re.MULTILINE)
+    return {"": start, **dict(zip(named[::2], named[1::2], strict=True))}
+
+
+def _part(name: str) -> str:
+    """Return the statements of a part, without the comments before the first of them."""
+    return re.sub(r"\A(--.*\n|\n)+", "", _parts()[name]).strip()
 
 
 def _version(comment: str | None) -> int:

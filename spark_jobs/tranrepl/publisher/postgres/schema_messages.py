@@ -123,7 +123,8 @@ def read_schema_message(content: bytes, publication: str, committed: Position) -
         raise ValueError(f"version {told['v']}")
     tag = told["tag"]
     if "failed" in told:
-        yield UnknownAlteration(tag, told["failed"], told["message"])
+        if publication in told["publications"]:
+            yield UnknownAlteration(tag, told["failed"], told["message"])
         return
     if "unpublished" in told:
         for it in told["unpublished"]:

@@ -46,4 +46,4 @@ class ScriptMessages:
 
 def write_script(session: Session, script: Script, where: str) -> None:
     """Write a script into the log, in a transaction of its own."""
-    write_message(session, _KIND, script.message, where)
+    write_message(session, _KIND, script.publication, script.message, where)

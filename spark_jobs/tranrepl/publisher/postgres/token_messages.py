@@ -48,7 +48,7 @@ def post_token(session: Session, token: TracerToken, where: str) -> None:
     """Write a token into the log, in a transaction of its own. Raises MissingRightError where our role may not."""
     with translated_errors(where):
         try:
-            write_message(session, _KIND, token.message, where)
+            write_message(session, _KIND, token.publication, token.message, where)
         except InsufficientPrivilege as error:
             role = our_role(session)
             grant = f"GRANT EXECUTE ON FUNCTION {_function(session)} TO {quoted_role(role)}"
