@@ -4,11 +4,15 @@ custom procedures, TRUNCATE.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from conftest import DatabasesFactory
 from support.in_process import deliver_stored, read_log_into_store, replicate
@@ -25,6 +29,8 @@ from tranrepl.subscriber.subscriber import Scripted
 
 NAME = "a\"b`c;'\\ -- %s %(x)s :y {} $$"
 VALUE = "x'); DROP TABLE canary; -- \\' OR 1=1 \\\\' %s %(x)s :y {} $$ /*\n\t\\"
+
+FORMAT = "%(tranrepl_0)s %s 50%"
 
 
 def _name(text: str) -> str:
@@ -100,19 +106,39 @@ def test_an_altered_tables_names_and_values_are_no_sql(
         ends, run = replace(ends, subscriber=Connection("subscriber", "sqlite", database=file)), sqlite_execute(file)
     article = {"source": "public.t", "destination": f"{schema}.t", **settings}
     site = Site(ends, tmp_path / "store", [article], SparkHere(), replicate_ddl=True)
-    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY)")
-    site.set_up()
-    site.at_publisher("INSERT INTO t VALUES (1)")
-    site.run()
-    site.at_publisher(
-        "INSERT INTO t VALUES (2)",
-        "ALTER TABLE t ADD COLUMN \"%(p)s%\" text DEFAULT 'x'",
-        f"ALTER TABLE t ADD COLUMN {_name(NAME)} text DEFAULT {_value(VALUE)}",
-        "INSERT INTO t VALUES (3)",
-        f"ALTER TABLE t RENAME COLUMN {_name(NAME)} TO {_name(NAME + '2')}",
-    )
-    site.run()
-    assert run("SELECT * FROM t ORDER BY 1") == [(it, "x", VALUE) for it in (1, 2, 3)]
+    site.at_publisher(f"CREATE TABLE t (id int PRIMARY KEY, {_name(FORMAT)} text NOT NULL DEFAULT {_value(FORMAT)})")
+    with _unformatted_ddl():
+        site.set_up()
+        site.at_publisher("INSERT INTO t VALUES (1)")
+        site.run()
+        site.at_publisher(
+            "INSERT INTO t VALUES (2)",
+            "ALTER TABLE t ADD COLUMN \"%(p)s%\" text DEFAULT 'x'",
+            f"ALTER TABLE t ADD COLUMN {_name(NAME)} text DEFAULT {_value(VALUE)}",
+            "INSERT INTO t VALUES (3)",
+            f"ALTER TABLE t RENAME COLUMN {_name(NAME)} TO {_name(NAME + '2')}",
+            f"ALTER TABLE t ADD COLUMN more varchar(40) NOT NULL DEFAULT {_value(FORMAT)}",
+        )
+        site.run()
+    assert run("SELECT * FROM t ORDER BY 1") == [(it, FORMAT, "x", VALUE, FORMAT) for it in (1, 2, 3)]
+
+
+@contextmanager
+def _unformatted_ddl() -> Iterator[None]:
+    """See to it that no statement that defines something has parameters, or a percent sign that a driver would read."""
+    defines = ("ALTER", "CREATE", "DROP", "RENAME")
+
+    def look(_: sa.Connection, __: Any, statement: str, parameters: Any, context: Any, ___: bool) -> None:
+        if statement.lstrip().upper().startswith(defines):
+            as_it_is = context.execution_options.get("no_parameters") or context.dialect.paramstyle == "qmark"
+            assert not parameters, statement
+            assert as_it_is or "%" not in statement.replace("%%", ""), statement
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", look)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", look)
 
 
 @pytest.mark.parametrize(("kind", "letters"), [("postgres", 31), ("mariadb", 35)])
