@@ -35,7 +35,6 @@ from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_answers import read_result, redacted, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
-from tranrepl_airflow.monitored import MonitoredPublication
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
@@ -221,7 +220,10 @@ class LogReaderOperator(ReplicationSparkOperator):
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
         super().__init__(publication=publication, **kwargs)
         self.continuous_until = continuous_until
-        self.doc_json = MonitoredPublication.of(publication).model_dump_json()
+        # Replication Monitor reads the settings here: other fields are rendered as templates, or cut where they are
+        # long. Alerts' arguments may hold what not each of its readers is to see.
+        settings = Publication.model_validate(publication)
+        self.doc_json = settings.model_dump_json(exclude={"alerts"}, exclude_defaults=True)
 
     def execute(self, context: Context) -> Any:
         """Drain the log, then look for what should be warned of."""

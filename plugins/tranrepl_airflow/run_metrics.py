@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow.sdk.configuration import conf
@@ -111,10 +111,8 @@ def _left(publication: Publication, agent: str, subscription: str) -> Iterator[_
 
 
 def _backlog(known: SubscriptionOverview) -> Iterator[_Metric]:
-    since = known.backlog.since
-    waited = 0.0 if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
     yield _Gauge("undelivered_commands", known.backlog.commands, known.subscription)
-    yield _Gauge("latency_seconds", waited, known.subscription)
+    yield _Gauge("latency_seconds", known.latency_seconds or 0.0, known.subscription)
 
 
 def _of_log(topology: Topology) -> Iterator[_Metric]:

@@ -45,7 +45,7 @@ with warnings.catch_warnings():
     from fastapi.testclient import TestClient
 
     from tranrepl_airflow.dags import build_dags
-    from tranrepl_airflow.monitor.parts import ALL_PARTS
+    from tranrepl_airflow.monitor.rendering import ALL_PARTS
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

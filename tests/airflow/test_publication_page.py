@@ -45,7 +45,7 @@ with warnings.catch_warnings():
 
     from tranrepl_airflow.monitor.access import Reader, reader_of
     from tranrepl_airflow.monitor.app import monitor_app
-    from tranrepl_airflow.monitor.parts import PARTS
+    from tranrepl_airflow.monitor.rendering import PARTS
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, PublicationWriter

@@ -12,16 +12,16 @@ from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTra
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.actions import Action, ActionRequest, dag_id_of
-from tranrepl_airflow.monitor.asked_store import STORE, ask_store
 from tranrepl_airflow.monitor.commands import Transaction, shown_transactions
-from tranrepl_airflow.monitor.failures import Failure, next_transaction, standing_failures
+from tranrepl_airflow.monitor.errors import ShownError, next_transaction, standing_failures
 from tranrepl_airflow.monitor.publications import readable_publication
+from tranrepl_airflow.monitor.queries import STORE, query_store
 from tranrepl_airflow.monitor.recent_runs import HandRun, LastCheck, last_check, recent_runs
 from tranrepl_airflow.monitor.rendering import Renderer
 from tranrepl_airflow.monitor.triggering import TriggeredRun, allowed_actions, paused_dags, sent_by_our_page, trigger
-from tranrepl_airflow.monitored import MonitoredPublication
 
 _PAGE = "/publication/{name}/actions"
 _SKIP = "/publication/{name}/skip/{subscription}"
@@ -62,6 +62,7 @@ class ActionRoutes:
         shown = {
             "name": name,
             "monitored": publication,
+            "articles": [str(it.source) for it in publication.articles],
             "may_do": allowed_actions(user, name),
             "values": values,
             "failures": failures,
@@ -80,7 +81,7 @@ class ActionRoutes:
         if subscription not in [it.name for it in publication.subscriptions]:
             raise HTTPException(404)
         values = name in reader.editable
-        found = ask_store(publication, lambda database: _loss(database, publication, subscription, values=values))
+        found = query_store(publication, lambda database: _loss(database, publication, subscription, values=values))
         problem = error_line(STORE, found) if isinstance(found, ReplicationError) else None
         loss = None if isinstance(found, ReplicationError) else found
         shown = {"name": name, "subscription": subscription, "loss": loss, "problem": problem}
@@ -100,18 +101,16 @@ class ActionRoutes:
         return trigger(user, request, dag_id_of(action, name), conf)
 
 
-def _failures(publication: MonitoredPublication, *, values: bool) -> tuple[list[Failure], str | None]:
-    def asked(database: DistributionDatabase) -> list[Failure]:
+def _failures(publication: Publication, *, values: bool) -> tuple[list[ShownError], str | None]:
+    def asked(database: DistributionDatabase) -> list[ShownError]:
         database.publications.get(publication.publication)
-        return standing_failures(database, publication.publication, texts=values)
+        return standing_failures(database, publication.publication, values=values)
 
-    found = ask_store(publication, asked)
+    found = query_store(publication, asked)
     return ([], error_line(STORE, found)) if isinstance(found, ReplicationError) else (found, None)
 
 
-def _loss(
-    database: DistributionDatabase, publication: MonitoredPublication, subscription: str, *, values: bool
-) -> Loss | None:
+def _loss(database: DistributionDatabase, publication: Publication, subscription: str, *, values: bool) -> Loss | None:
     name = publication.publication
     seqno = next_transaction(database, database.publications.get(name), subscription)
     if seqno is None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.monitoring.runs import Agent, AgentRun, ChosenRuns, newest_runs
-from tranrepl_airflow.monitor.overview import WITHHELD
+from tranrepl_airflow.monitor.errors import WITHHELD
 from tranrepl_airflow.monitor.task_logs import DagRunOfTasks, Task, Tasks, tasks_between, tasks_of_run
 
 PAGE = 50

@@ -12,10 +12,10 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
-from tranrepl.admin.status.report import SubscriptionState
+from tranrepl.distributor.database.overview import SubscriptionState
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.action_routes import ActionRoutes
-from tranrepl_airflow.monitor.asked_beside import AskedBeside
+from tranrepl_airflow.monitor.background_queries import BackgroundQueries
 from tranrepl_airflow.monitor.command_routes import CommandRoutes
 from tranrepl_airflow.monitor.overview import MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publication_routes import PublicationRoutes
@@ -43,12 +43,12 @@ Call = Callable[[Request], Awaitable[Response]]
 def monitor_app() -> FastAPI:
     """Make the app."""
     app = FastAPI(title="Replication Monitor", openapi_url=None)
-    renderer, beside = Renderer(), AskedBeside()
-    pages = _Pages(renderer, beside)
+    renderer, background = Renderer(), BackgroundQueries()
+    pages = _Pages(renderer, background)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.get("/", response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(pages.overview)
     app.get("/api/overview", dependencies=[MAY_SEE_MONITOR])(pages.overview_data)
-    PublicationRoutes(renderer, beside).add_to(app)
+    PublicationRoutes(renderer, background).add_to(app)
     CommandRoutes(renderer).add_to(app)
     ActionRoutes(renderer).add_to(app)
     app.exception_handler(HTTPException)(pages.refused)
@@ -72,9 +72,9 @@ def _with_headers(request: Request, response: Response) -> Response:
 class _Pages:
     """What each address answers with. No route is `async`: a database that is slow would hold the whole API server."""
 
-    def __init__(self, renderer: Renderer, beside: AskedBeside) -> None:
+    def __init__(self, renderer: Renderer, background: BackgroundQueries) -> None:
         self._renderer = renderer
-        self._beside = beside
+        self._background = background
 
     def overview(
         self,
@@ -124,7 +124,7 @@ class _Pages:
         return self._renderer.page(request, "message.html", {"message": sentence}, status_code)
 
     def _states(self, reader: Reader) -> list[MonitoredState]:
-        return OverviewQuestion(monitored_publications(reader.readable), reader.editable, self._beside).ask()
+        return OverviewQuestion(monitored_publications(reader.readable), reader.editable, self._background).ask()
 
 
 def _is_chosen(state: MonitoredState, text: str, chosen: str) -> bool:

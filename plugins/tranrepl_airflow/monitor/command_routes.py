@@ -72,7 +72,7 @@ class CommandRoutes:
             "name": name,
             "answer": self._answer(name, reader, query),
             "query": query,
-            "articles": publication.articles,
+            "articles": [str(it.source) for it in publication.articles],
             "values": _sees_values(name, reader),
             "longest": LONGEST_SHOWN,
         }

@@ -17,12 +17,12 @@ from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTra
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.settings.publication import Publication
 from tranrepl.subscriber.dialect import Dialect
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl_airflow.job_connections import resolve_connections
-from tranrepl_airflow.monitor.asked_store import STORE, ask_store
-from tranrepl_airflow.monitor.failures import Failure, standing_failures
-from tranrepl_airflow.monitored import MonitoredPublication
+from tranrepl_airflow.monitor.errors import ShownError, standing_failures
+from tranrepl_airflow.monitor.queries import STORE, query_store
 
 LONGEST_SHOWN = 500
 """Characters of a command; the rest is shown on demand."""
@@ -82,26 +82,26 @@ class CommandsAnswer(BaseModel):
     transactions: list[Transaction] = []
     next: Place | None = None
     """Where the next page begins; None where nothing follows."""
-    failures: list[Failure] = []
+    failures: list[ShownError] = []
 
 
 @dataclass(frozen=True, slots=True)
 class CommandsQuestion:
     """Asks a publication's distribution database and its store. `values`: whether the reader may see values of rows."""
 
-    publication: MonitoredPublication
+    publication: Publication
     values: bool
 
     def page(self, choice: CommandChoice, failing: str | None) -> CommandsAnswer:
         """Return a page. With `failing`, a subscription, it begins a little before the command that this stopped at."""
-        answer = ask_store(self.publication, partial(self._page, choice, failing))
+        answer = query_store(self.publication, partial(self._page, choice, failing))
         if isinstance(answer, ReplicationError):
             return CommandsAnswer(publication=self.publication.publication, problem=error_line(STORE, answer))
         return answer
 
     def command(self, place: CommandPlace) -> BrowsedCommand | None:
         """Return a command, not longer than is ever shown; None where it is not stored. Raises ReplicationError."""
-        answer = ask_store(self.publication, lambda database: self._stored(database).command(place))
+        answer = query_store(self.publication, lambda database: self._stored(database).command(place))
         if isinstance(answer, ReplicationError):
             raise answer
         return answer
@@ -118,7 +118,7 @@ class CommandsQuestion:
         return None
 
     def _page(self, choice: CommandChoice, failing: str | None, database: DistributionDatabase) -> CommandsAnswer:
-        failures = standing_failures(database, self.publication.publication, texts=self.values)
+        failures = standing_failures(database, self.publication.publication, values=self.values)
         stopped = next((it for it in failures if it.subscription == failing and it.xact_seqno), None)
         if stopped is not None:
             choice = replace(choice, begin=_shortly_before(stopped))
@@ -139,9 +139,9 @@ class CommandsQuestion:
         )
 
 
-def _shortly_before(failure: Failure) -> CommandPlace:
+def _shortly_before(failure: ShownError) -> CommandPlace:
     command_id = max(0, (failure.command_id or 0) - _BEFORE_THE_FAILING)
-    return CommandPlace(bytes.fromhex(failure.xact_seqno or ""), command_id)
+    return CommandPlace(bytes.fromhex((failure.xact_seqno or "").removeprefix("0x")), command_id)
 
 
 def _place(place: CommandPlace) -> Place:

@@ -11,29 +11,27 @@ from functools import partial
 from pydantic import BaseModel
 
 from tranrepl.admin.early_warnings import Known, WarningKind, standing_warnings
-from tranrepl.admin.status.report import WRONG_STATES, SubscriptionState
 from tranrepl.admin.status.server_answers import PendingAnswer, error_line
-from tranrepl.admin.status.state import Thresholds, subscription_state
-from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.database import DistributionDatabase, RecordedError
 from tranrepl.distributor.database.overview import (
-    AgentError,
+    WRONG_STATES,
     AgentRun,
     PublicationOverview,
     SubscriptionOverview,
+    SubscriptionState,
 )
-from tranrepl.distributor.monitoring.publication import seqno_text
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.next_steps import Place, named, usual_file
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.job_connections import resolve_connections
-from tranrepl_airflow.monitor.asked_beside import AskedBeside, PublisherAnswer, StoreAnswer
-from tranrepl_airflow.monitored import MonitoredPublication
+from tranrepl_airflow.monitor.background_queries import BackgroundQueries, PublisherAnswer, StoreAnswer
+from tranrepl_airflow.monitor.errors import WITHHELD, ShownError
 
 LOOKED_BACK = timedelta(days=1)
 CHART_PARTS = 48
 _PATIENCE_SECONDS = 3.0
 NOT_SET_UP = "It is not set up yet: set it up from the page Actions, or with tranrepl setup FILE"
-WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
 _WITH_ERROR = (RunStatus.FAIL, RunStatus.RETRY)
 _ORDER = {state: at for at, state in enumerate(SubscriptionState)}
 _NONE = len(_ORDER)
@@ -46,18 +44,6 @@ class Run(BaseModel):
     status: str
     time: datetime
     comments: str
-
-
-class Error(BaseModel):
-    """An agent's newest error. `healed`: a run that came after it ended well, or a person has acknowledged it."""
-
-    time: datetime
-    text: str
-    xact_seqno: str | None
-    """The transaction that could not be applied; None where it was none of a transaction, as a failed validation."""
-    healed: bool
-    acknowledged_at: datetime | None = None
-    acknowledged_by: str | None = None
 
 
 class Subscription(BaseModel):
@@ -73,12 +59,12 @@ class Subscription(BaseModel):
     latencies_ms: list[int | None]
     """The longest latency of each half hour of the last day."""
     undelivered_commands: int
-    estimated_seconds: float | None
-    """Seconds to deliver them, at the rate of the last run that delivered."""
+    estimated_seconds: float
+    """Seconds to deliver them, at the rate of the last runs."""
     delivery_rate: float | None
     """Commands a second."""
     last_run: Run | None
-    last_error: Error | None
+    last_error: ShownError | None
 
 
 class RetainedLogState(BaseModel):
@@ -98,7 +84,7 @@ class LogReader(BaseModel):
     """Where a publication's log reader stands."""
 
     last_run: Run | None
-    last_error: Error | None
+    last_error: ShownError | None
     retained: RetainedLogState | None
     """None before the Publisher's first answer."""
     failed: bool
@@ -158,17 +144,17 @@ class MonitoredState(BaseModel):
 class OverviewQuestion:
     """Asks the distribution databases of these publications. `texts_of`: those whose errors' texts are shown."""
 
-    publications: Sequence[MonitoredPublication]
+    publications: Sequence[Publication]
     texts_of: frozenset[str]
-    beside: AskedBeside
+    background: BackgroundQueries
     looked_back: timedelta = LOOKED_BACK
     """The time that the latencies are of."""
 
     def ask(self) -> list[MonitoredState]:
         """Return the publications, those in trouble first."""
-        by_database: dict[str, list[MonitoredPublication]] = defaultdict(list)
+        by_database: dict[str, list[Publication]] = defaultdict(list)
         for it in self.publications:
-            by_database[it.distributor].append(it)
+            by_database[it.distributor.connection].append(it)
         pending = [
             (
                 mine,
@@ -182,7 +168,7 @@ class OverviewQuestion:
         return sorted(found, key=lambda it: (it.worst, it.publication))
 
     def _states(
-        self, publications: Sequence[MonitoredPublication], answer: Mapping[str, PublicationOverview] | ReplicationError
+        self, publications: Sequence[Publication], answer: Mapping[str, PublicationOverview] | ReplicationError
     ) -> Iterable[MonitoredState]:
         for it in publications:
             if isinstance(answer, ReplicationError):
@@ -194,9 +180,9 @@ class OverviewQuestion:
             else:
                 yield MonitoredState(publication=it.publication, problem=NOT_SET_UP)
 
-    def _state(self, publication: MonitoredPublication, known: PublicationOverview) -> MonitoredState:
+    def _state(self, publication: Publication, known: PublicationOverview) -> MonitoredState:
         shown = publication.publication in self.texts_of
-        kept, store = self.beside.publishers.last(publication), self.beside.stores.last(known.store)
+        kept, store = self.background.publisher(publication), self.background.store(known.store)
         warnings = _warnings(publication, known, kept, store)
         return MonitoredState(
             publication=publication.publication,
@@ -206,19 +192,19 @@ class OverviewQuestion:
             warnings=warnings,
             log_reader=LogReader(
                 last_run=_run(known.last_run, shown=shown),
-                last_error=_error(known.last_error, shown=shown),
+                last_error=_error(known.last_error, publication.publication, shown=shown),
                 retained=None if kept is None else _retained(kept, warnings),
-                failed=known.last_run is not None and known.last_run.standing in _WITH_ERROR,
+                failed=known.last_run is not None and known.last_run.failed,
             ),
             subscriptions=sorted(
-                (_subscription(publication.thresholds, it, shown=shown) for it in known.subscriptions),
+                (_subscription(publication, it, shown=shown) for it in known.subscriptions),
                 key=lambda it: (_ORDER[it.state], it.subscription),
             ),
         )
 
 
 def _ask_database(
-    connection_id: str, publications: Sequence[MonitoredPublication], looked_back: timedelta
+    connection_id: str, publications: Sequence[Publication], looked_back: timedelta
 ) -> dict[str, PublicationOverview]:
     connections = resolve_connections([connection_id])
     with DistributionDatabase(connections.by_id[connection_id]) as database:
@@ -227,14 +213,11 @@ def _ask_database(
 
 
 def _warnings(
-    publication: MonitoredPublication,
+    publication: Publication,
     known: PublicationOverview,
     kept: PublisherAnswer | None,
     store: StoreAnswer | None,
 ) -> list[StandingWarning]:
-    settings = publication.settings
-    if settings is None:
-        return []
     facts = Known(known, kept.retained if kept else None, store.space if store else None)
     place = Place(usual_file(publication.publication))
     return [
@@ -245,7 +228,7 @@ def _warnings(
             text=it.text,
             remedy=named(it.remedy, place),
         )
-        for it in standing_warnings(settings, facts, datetime.now(UTC))
+        for it in standing_warnings(publication, facts, datetime.now(UTC))
     ]
 
 
@@ -259,22 +242,20 @@ def _retained(kept: PublisherAnswer, warnings: Sequence[StandingWarning]) -> Ret
     )
 
 
-def _subscription(thresholds: Thresholds, known: SubscriptionOverview, *, shown: bool) -> Subscription:
-    since, undelivered = known.backlog.since, known.backlog.commands
-    latency = None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
-    state = subscription_state(thresholds, known.status, known.last_run.standing if known.last_run else None, latency)
+def _subscription(publication: Publication, known: SubscriptionOverview, *, shown: bool) -> Subscription:
+    state = known.state(publication)
     return Subscription(
         subscription=known.subscription,
         state=state,
         needs_attention=state in WRONG_STATES,
-        latency_seconds=latency,
-        last_latency_seconds=None if known.latency_ms is None else known.latency_ms / 1000,
+        latency_seconds=known.latency_seconds,
+        last_latency_seconds=known.last_latency_seconds,
         latencies_ms=list(known.latencies),
-        undelivered_commands=undelivered,
-        estimated_seconds=undelivered / known.delivery_rate if known.delivery_rate else None,
+        undelivered_commands=known.backlog.commands,
+        estimated_seconds=known.estimated_seconds,
         delivery_rate=known.delivery_rate,
         last_run=_run(known.last_run, shown=shown),
-        last_error=_error(known.last_error, shown=shown),
+        last_error=_error(known.last_error, publication.publication, shown=shown),
     )
 
 
@@ -286,14 +267,5 @@ def _run(run: AgentRun | None, *, shown: bool) -> Run | None:
     return Run(status=run.status.name.lower(), time=run.time, comments=comments)
 
 
-def _error(error: AgentError | None, *, shown: bool) -> Error | None:
-    if error is None:
-        return None
-    return Error(
-        time=error.time,
-        text=error.text if shown else WITHHELD,
-        xact_seqno=seqno_text(error.xact_seqno),
-        healed=error.healed,
-        acknowledged_at=error.acknowledged_at,
-        acknowledged_by=error.acknowledged_by,
-    )
+def _error(error: RecordedError | None, publication: str, *, shown: bool) -> ShownError | None:
+    return None if error is None else ShownError.of(error, publication, values=shown)

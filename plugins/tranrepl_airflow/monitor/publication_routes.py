@@ -20,21 +20,19 @@ from tranrepl.distributor.monitoring.standing_changes import StandingChange, new
 from tranrepl.model.latency import Leg
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
-from tranrepl_airflow.monitor.asked_beside import AskedBeside
+from tranrepl_airflow.monitor.background_queries import BackgroundQueries
 from tranrepl_airflow.monitor.chart_words import quantiles_in_words
-from tranrepl_airflow.monitor.error_list import ErrorList, ErrorQuestion
-from tranrepl_airflow.monitor.looked_at import (
-    LookedAt,
-    LookedAtDep,
-    PendingPart,
-    Query as PartQuery,
-    looked_at,
-    publication_of,
-)
+from tranrepl_airflow.monitor.errors import ErrorList, ErrorQuestion
 from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
-from tranrepl_airflow.monitor.parts import PARTS
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
-from tranrepl_airflow.monitor.rendering import Renderer, mount_of
+from tranrepl_airflow.monitor.queries import PendingPart, Query as PartQuery
+from tranrepl_airflow.monitor.rendering import PARTS, Renderer, mount_of
+from tranrepl_airflow.monitor.selection import (
+    Selection,
+    SelectionDep,
+    publication_of,
+    select_publication,
+)
 from tranrepl_airflow.monitor.task_logs import DagRunOfTasks
 from tranrepl_airflow.monitor.triggering import allowed_actions
 from tranrepl_airflow.monitor.validation_results import ValidationRun, newest_validations
@@ -52,9 +50,9 @@ BeforeError = Annotated[int | None, Query()]
 class PublicationRoutes:
     """None of them is `async`: a database that is slow would hold the whole API server."""
 
-    def __init__(self, renderer: Renderer, beside: AskedBeside) -> None:
+    def __init__(self, renderer: Renderer, background: BackgroundQueries) -> None:
         self._renderer = renderer
-        self._beside = beside
+        self._background = background
 
     def add_to(self, app: FastAPI) -> None:
         """Let the app answer."""
@@ -71,13 +69,13 @@ class PublicationRoutes:
 
     # State and charts
 
-    def state(self, looked_at: LookedAtDep) -> MonitoredState:
+    def state(self, selection: SelectionDep) -> MonitoredState:
         """Return where the publication and its subscriptions stand."""
-        return self._state(looked_at)
+        return self._state(selection)
 
-    def charts(self, looked_at: LookedAtDep, chosen: Chosen = ChartRange.SIX_HOURS, subscription: Name = "") -> Charts:
+    def charts(self, selection: SelectionDep, chosen: Chosen = ChartRange.SIX_HOURS, subscription: Name = "") -> Charts:
         """Return the values of the charts, of one subscription or of all."""
-        return PendingPart(looked_at.publication, _charts(chosen, subscription)).answer()
+        return PendingPart(selection.publication, _charts(chosen, subscription)).answer()
 
     def state_page(
         self,
@@ -92,7 +90,7 @@ class PublicationRoutes:
         publication, part = publication_of(name)
         if part is not None:
             return RedirectResponse(f"{mount_of(request)}/publication/{quote(publication, safe='')}/{part}")
-        found = looked_at(name, reader, user)
+        found = select_publication(name, reader, user)
         pending = PendingPart(found.publication, _charts(chosen, subscription))
         values = {
             "chosen": chosen,
@@ -107,102 +105,102 @@ class PublicationRoutes:
 
     def history(
         self,
-        looked_at: LookedAtDep,
+        selection: SelectionDep,
         agent: Agent | None = None,
         subscription: Name = "",
         before: Before = None,
     ) -> AgentHistory:
         """Return the agents' newest runs, the latest first."""
-        return _pending_history(looked_at, agent, subscription, before).answer()
+        return _pending_history(selection, agent, subscription, before).answer()
 
     def history_page(
         self,
         request: Request,
-        looked_at: LookedAtDep,
+        selection: SelectionDep,
         agent: Annotated[str, Query()] = "",
         subscription: Name = "",
         before: Before = None,
     ) -> Response:
         """Show the agents' history."""
         chosen = Agent(agent) if agent in list(Agent) else None
-        pending = _pending_history(looked_at, chosen, subscription, before)
+        pending = _pending_history(selection, chosen, subscription, before)
         values = {"agent": chosen, "agents": list(Agent), "subscription": subscription, "run_id": None}
-        return self._page(request, looked_at, "history", pending, values)
+        return self._page(request, selection, "history", pending, values)
 
     def run_page(self, request: Request, name: str, run_id: str, reader: ReaderDep, user: GetUserDep) -> Response:
         """Show what the history has of one run of one of the publication's DAGs."""
-        found = looked_at(publication_of(name)[0], reader, user)
-        question = HistoryQuestion(found.publication.publication, found.may_edit, dag_run=DagRunOfTasks(name, run_id))
+        found = select_publication(publication_of(name)[0], reader, user)
+        question = HistoryQuestion(found.name, found.may_edit, dag_run=DagRunOfTasks(name, run_id))
         values = {"agent": None, "agents": list(Agent), "subscription": "", "run_id": run_id}
         return self._page(request, found, "history", PendingPart(found.publication, question.ask), values)
 
-    def articles(self, looked_at: LookedAtDep) -> Sequence[PublishedArticle]:
+    def articles(self, selection: SelectionDep) -> Sequence[PublishedArticle]:
         """Return the articles with their settings and what was delivered of each."""
-        return PendingPart(looked_at.publication, published_articles).answer()
+        return PendingPart(selection.publication, published_articles).answer()
 
-    def articles_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+    def articles_page(self, request: Request, selection: SelectionDep) -> Response:
         """Show the articles."""
-        return self._page(request, looked_at, "articles", PendingPart(looked_at.publication, published_articles))
+        return self._page(request, selection, "articles", PendingPart(selection.publication, published_articles))
 
-    def snapshots(self, looked_at: LookedAtDep) -> Sequence[SubscriptionSnapshot]:
+    def snapshots(self, selection: SelectionDep) -> Sequence[SubscriptionSnapshot]:
         """Return the newest snapshot of each subscription, and what waits for one."""
-        return PendingPart(looked_at.publication, newest_snapshots).answer()
+        return PendingPart(selection.publication, newest_snapshots).answer()
 
-    def snapshots_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+    def snapshots_page(self, request: Request, selection: SelectionDep) -> Response:
         """Show the snapshots."""
-        return self._page(request, looked_at, "snapshots", PendingPart(looked_at.publication, newest_snapshots))
+        return self._page(request, selection, "snapshots", PendingPart(selection.publication, newest_snapshots))
 
-    def validations(self, looked_at: LookedAtDep) -> Sequence[ValidationRun]:
+    def validations(self, selection: SelectionDep) -> Sequence[ValidationRun]:
         """Return the newest validations with what differed."""
-        return _pending_validations(looked_at).answer()
+        return _pending_validations(selection).answer()
 
-    def validations_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+    def validations_page(self, request: Request, selection: SelectionDep) -> Response:
         """Show the validations."""
-        return self._page(request, looked_at, "validations", _pending_validations(looked_at))
+        return self._page(request, selection, "validations", _pending_validations(selection))
 
-    def schema_changes(self, looked_at: LookedAtDep) -> Sequence[StandingChange]:
+    def schema_changes(self, selection: SelectionDep) -> Sequence[StandingChange]:
         """Return the newest schema changes in their order, and which subscriptions have them."""
-        return PendingPart(looked_at.publication, _changes).answer()
+        return PendingPart(selection.publication, _changes).answer()
 
-    def schema_changes_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+    def schema_changes_page(self, request: Request, selection: SelectionDep) -> Response:
         """Show the schema changes."""
-        return self._page(request, looked_at, "schema-changes", PendingPart(looked_at.publication, _changes))
+        return self._page(request, selection, "schema-changes", PendingPart(selection.publication, _changes))
 
-    def errors(self, looked_at: LookedAtDep, subscription: Name = "", before: BeforeError = None) -> ErrorList:
+    def errors(self, selection: SelectionDep, subscription: Name = "", before: BeforeError = None) -> ErrorList:
         """Return the newest errors, the latest first."""
-        return _pending_errors(looked_at, subscription, before).answer()
+        return _pending_errors(selection, subscription, before).answer()
 
     def errors_page(
-        self, request: Request, looked_at: LookedAtDep, subscription: Name = "", before: BeforeError = None
+        self, request: Request, selection: SelectionDep, subscription: Name = "", before: BeforeError = None
     ) -> Response:
         """Show the errors."""
-        pending = _pending_errors(looked_at, subscription, before)
-        return self._page(request, looked_at, "errors", pending, {"subscription": subscription})
+        pending = _pending_errors(selection, subscription, before)
+        return self._page(request, selection, "errors", pending, {"subscription": subscription})
 
-    def settings(self, looked_at: LookedAtDep) -> RegisteredSettings:
+    def settings(self, selection: SelectionDep) -> RegisteredSettings:
         """Return the settings as registered, beside the file's."""
-        return _pending_settings(looked_at).answer()
+        return _pending_settings(selection).answer()
 
-    def settings_page(self, request: Request, looked_at: LookedAtDep) -> Response:
+    def settings_page(self, request: Request, selection: SelectionDep) -> Response:
         """Show the settings."""
-        return self._page(request, looked_at, "settings", _pending_settings(looked_at))
+        return self._page(request, selection, "settings", _pending_settings(selection))
 
-    def _state(self, looked_at: LookedAt, looked_back: timedelta = LOOKED_BACK) -> MonitoredState:
-        name = looked_at.publication.publication
-        shown = frozenset({name} if looked_at.may_edit else ())
-        return OverviewQuestion([looked_at.publication], shown, self._beside, looked_back).ask()[0]
+    def _state(self, selection: Selection, looked_back: timedelta = LOOKED_BACK) -> MonitoredState:
+        name = selection.name
+        shown = frozenset({name} if selection.may_edit else ())
+        return OverviewQuestion([selection.publication], shown, self._background, looked_back).ask()[0]
 
     def _page(
         self,
         request: Request,
-        looked_at: LookedAt,
+        selection: Selection,
         part: str,
         pending: PendingPart[Any],
         values: Mapping[str, object] | None = None,
         drawn_for: ChartRange | None = None,
     ) -> HTMLResponse:
         """Show a part below the publication's header; where it cannot be had, say why in its place."""
-        state = self._state(looked_at, LOOKED_BACK if drawn_for is not None else _NO_LATENCIES)
+        state = self._state(selection, LOOKED_BACK if drawn_for is not None else _NO_LATENCIES)
         try:
             answer, problem = pending.answer(), None
         except HTTPException as error:
@@ -211,9 +209,9 @@ class PublicationRoutes:
         template = f"publication_{part.replace('-', '_') or 'state'}.html"
         shown = {
             "part": part,
-            "name": looked_at.publication.publication,
-            "may_edit": looked_at.may_edit,
-            "may_do": allowed_actions(looked_at.user, looked_at.publication.publication),
+            "name": selection.name,
+            "may_edit": selection.may_edit,
+            "may_do": allowed_actions(selection.user, selection.name),
             "publication": state,
             "problem": state.problem or problem,
             "answer": answer if drawing is None else drawing,
@@ -232,26 +230,26 @@ def _changes(connection: Any, record: Any) -> Sequence[StandingChange]:
 
 
 def _pending_history(
-    looked_at: LookedAt, agent: Agent | None, subscription: str, before: datetime | None
+    selection: Selection, agent: Agent | None, subscription: str, before: datetime | None
 ) -> PendingPart[AgentHistory]:
-    name = looked_at.publication.publication
-    question = HistoryQuestion(name, looked_at.may_edit, agent, subscription or None, before)
-    return PendingPart(looked_at.publication, question.ask)
+    name = selection.name
+    question = HistoryQuestion(name, selection.may_edit, agent, subscription or None, before)
+    return PendingPart(selection.publication, question.ask)
 
 
-def _pending_validations(looked_at: LookedAt) -> PendingPart[Sequence[ValidationRun]]:
+def _pending_validations(selection: Selection) -> PendingPart[Sequence[ValidationRun]]:
     return PendingPart(
-        looked_at.publication,
-        lambda connection, record: newest_validations(connection, record, may_edit=looked_at.may_edit),
+        selection.publication,
+        lambda connection, record: newest_validations(connection, record, may_edit=selection.may_edit),
     )
 
 
-def _pending_errors(looked_at: LookedAt, subscription: str, before: int | None) -> PendingPart[ErrorList]:
-    name = looked_at.publication.publication
-    question = ErrorQuestion(name, looked_at.may_edit, subscription or None, before)
-    return PendingPart(looked_at.publication, question.ask)
+def _pending_errors(selection: Selection, subscription: str, before: int | None) -> PendingPart[ErrorList]:
+    name = selection.name
+    question = ErrorQuestion(name, selection.may_edit, subscription or None, before)
+    return PendingPart(selection.publication, question.ask)
 
 
-def _pending_settings(looked_at: LookedAt) -> PendingPart[RegisteredSettings]:
-    file = looked_at.publication.settings
-    return PendingPart(looked_at.publication, lambda connection, record: registered_settings(connection, record, file))
+def _pending_settings(selection: Selection) -> PendingPart[RegisteredSettings]:
+    file = selection.publication
+    return PendingPart(selection.publication, lambda connection, record: registered_settings(connection, record, file))

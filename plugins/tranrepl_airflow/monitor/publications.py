@@ -1,4 +1,5 @@
-"""The publications that Airflow has DAGs of, as their serialized DAGs have them."""
+"""The publications that Airflow has DAGs of, as their serialized DAGs have them: their log reader's task carries the
+file's settings, since the API server may have no settings file."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from fastapi import HTTPException
 from pydantic import ValidationError
 from sqlalchemy import select
 
+from tranrepl.settings.publication import Publication
 from tranrepl_airflow.dag_builder import TAG
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.monitor.access import Reader
-from tranrepl_airflow.monitored import MonitoredPublication
 
 _KEPT = 1000
 
 
-def monitored_publications(dag_ids: Collection[str]) -> list[MonitoredPublication]:
+def monitored_publications(dag_ids: Collection[str]) -> list[Publication]:
     """Return the publications among these DAGs, by name. One whose settings cannot be used has no log reader: it is
     left out, and its DAG says why."""
     with create_session() as session:
@@ -32,7 +33,7 @@ def monitored_publications(dag_ids: Collection[str]) -> list[MonitoredPublicatio
         return sorted(_KNOWN.read(rows), key=lambda it: it.publication)
 
 
-def readable_publication(name: str, reader: Reader) -> MonitoredPublication:
+def readable_publication(name: str, reader: Reader) -> Publication:
     """Return a publication. Raises HTTPException: 403 for one that the reader may not read, 404 for a DAG that is no
     publication's, or whose settings cannot be used."""
     if name not in reader.readable:
@@ -47,9 +48,9 @@ class _Known:
     """What was read of serialized DAGs, by id and hash: reading one takes some milliseconds."""
 
     def __init__(self) -> None:
-        self._publications: dict[tuple[str, str], MonitoredPublication | None] = {}
+        self._publications: dict[tuple[str, str], Publication | None] = {}
 
-    def read(self, rows: Sequence[SerializedDagModel]) -> list[MonitoredPublication]:
+    def read(self, rows: Sequence[SerializedDagModel]) -> list[Publication]:
         known = self._publications
         keys = [((row.dag_id, row.dag_hash), row) for row in rows]
         found = {key: known[key] if key in known else _monitored(row) for key, row in keys}
@@ -60,13 +61,13 @@ class _Known:
 _KNOWN = _Known()
 
 
-def _monitored(row: SerializedDagModel) -> MonitoredPublication | None:
+def _monitored(row: SerializedDagModel) -> Publication | None:
     dag = row.dag
     if not dag.has_task(LOG_READER):
         return None
     try:
-        found = MonitoredPublication.model_validate_json(dag.get_task(LOG_READER).doc_json or "")
-    except ValidationError:  # somebody else's DAG with our tag, or an earlier version's
+        found = Publication.model_validate_json(dag.get_task(LOG_READER).doc_json or "")
+    except ValidationError:  # somebody else's DAG with our tag, or parsed by another version
         return None
     # Rights are those on the DAG, so what it shows is its own.
     return found if found.publication == row.dag_id else None

@@ -13,7 +13,20 @@ from markupsafe import Markup
 import tranrepl
 from tranrepl.printable import printable
 from tranrepl_airflow.monitor import display
-from tranrepl_airflow.monitor.parts import ALL_PARTS
+
+PARTS = {
+    "": "State and charts",
+    "history": "History",
+    "articles": "Articles",
+    "snapshots": "Snapshots",
+    "validations": "Validations",
+    "schema-changes": "Schema changes",
+    "errors": "Errors",
+    "settings": "Settings",
+}
+"""The parts of a publication's page that show what the distribution database has: the last part of each one's address,
+and its title."""
+ALL_PARTS = {**PARTS, "commands": "Commands", "actions": "Actions"}
 
 
 class Renderer:

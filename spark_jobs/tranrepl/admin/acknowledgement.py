@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tranrepl.distributor.monitoring.publication import find_publication
-from tranrepl.distributor.monitoring.recorded_errors import RecordedError, newest_errors
+from tranrepl.distributor.database.errors import RecordedError, newest_errors
 from tranrepl.topology import Topology
 
 _MOST = 1000
@@ -16,17 +15,16 @@ def acknowledge_errors(topology: Topology, who: str) -> list[str]:
 
     Raises ConfigurationError where the publication is not set up.
     """
-    name = topology.publication.publication
     with topology.distributor() as database:
-        database.publications.get(name)
+        record = database.publications.get(topology.publication.publication)
         with database.transaction() as connection:
-            record = find_publication(connection, name)
-            found = [] if record is None else newest_errors(connection, record, _MOST)
-        standing = [it for it in found if not (it.healed or it.skipped)]
+            found = newest_errors(connection, record.publication_id, _MOST)
+        standing = [it for it in found if it.stands]
         database.errors.acknowledge([it.id for it in standing], who)
     return [f"acknowledged: {_in_words(it)}" for it in standing]
 
 
 def _in_words(error: RecordedError) -> str:
-    number = f"error {error.number}" if error.number else f"{error.kind.value} error"
+    report = error.report
+    number = f"error {report.number}" if report.number else f"{report.kind.value} error"
     return f"{number} of {error.subscription or 'the log reader'}, {error.time:%Y-%m-%d %H:%M:%S %Z}"

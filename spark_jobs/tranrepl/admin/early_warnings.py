@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from tranrepl.admin.missed_runs import GOING_ON, silence_told_from
-from tranrepl.admin.status.state import EXPIRING_SHARE
 from tranrepl.distributor.database.overview import AgentRun, PublicationOverview, SubscriptionOverview
 from tranrepl.distributor.store_space import StoreSpace, store_space
 from tranrepl.distributor.tables import SubscriptionStatus
@@ -113,7 +112,7 @@ def standing_warnings(publication: Publication, known: Known, now: datetime) -> 
     for subscription in known.overview.subscriptions:
         if subscription.status is not SubscriptionStatus.ACTIVE:
             continue
-        found += _of_subscription(publication, subscription, now)
+        found += _of_subscription(publication, subscription)
         # Where the log reader does not run, no delivery does.
         late = None if silent else _of_agent(publication, subscription.subscription, subscription.last_run, now)
         if late is not None:
@@ -218,26 +217,25 @@ def _limit(publication: Publication) -> str:
     return f"(schedule: {publication.schedule}; missed_runs_threshold: {publication.missed_runs_threshold})"
 
 
-def _of_subscription(publication: Publication, known: SubscriptionOverview, now: datetime) -> Iterator[EarlyWarning]:
-    since = known.backlog.since
-    if since is None:
+def _of_subscription(publication: Publication, known: SubscriptionOverview) -> Iterator[EarlyWarning]:
+    latency = known.latency_seconds
+    if latency is None:
         return
-    latency = (now - since).total_seconds()
-    threshold = publication.latency_threshold
-    if threshold is not None and latency >= threshold:
+    if known.is_slow(publication):
         yield EarlyWarning(
             WarningKind.LATENCY,
             known.subscription,
-            f"its first undelivered command has waited for {latency:,.0f} s (latency_threshold: {threshold}); "
+            f"its first undelivered command has waited for {latency:,.0f} s "
+            f"(latency_threshold: {publication.latency_threshold}); "
             f"{known.backlog.commands:,} commands are undelivered",
             "see with `tranrepl status FILE` whether deliveries run and how long they take",
         )
-    longest = publication.distributor.max_distretention
-    if latency >= longest * 3600 * EXPIRING_SHARE:
+    if known.expires_soon(publication):
         yield EarlyWarning(
             WarningKind.EXPIRATION,
             known.subscription,
-            f"its first undelivered command has waited for {latency / 3600:,.0f} hours; after {longest:g} "
-            "(max_distretention) clean-up deactivates the subscription, which must then be reinitialized",
+            f"its first undelivered command has waited for {latency / 3600:,.0f} hours; after "
+            f"{publication.distributor.max_distretention:g} (max_distretention) clean-up deactivates the subscription, "
+            "which must then be reinitialized",
             "let it deliver with `tranrepl run FILE`, or raise max_distretention",
         )

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, StateSetMetricFamily
 
 from tranrepl.admin.status import LogReaderStatus, MeasuredLatency, PublicationStatus, SubscriptionStatus
-from tranrepl.admin.status.report import LastError, LastRun, SubscriptionState
+from tranrepl.admin.status.report import LastError, LastRun
+from tranrepl.distributor.database.overview import SubscriptionState
 
 _PUBLICATION = ("publication",)
 _SUBSCRIPTION = ("publication", "subscription")

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tranrepl.admin.status.report import (
-    WRONG_STATES,
     LastError,
     LastRun,
     LogReaderStatus,
@@ -26,6 +25,7 @@ from tranrepl.admin.status.report import (
 )
 from tranrepl.cli.latency_display import latency_lines
 from tranrepl.cli.output import counted, out, with_names
+from tranrepl.distributor.database.overview import WRONG_STATES
 
 _INDENT = 2
 _LONG_OPEN_SECONDS = 60
@@ -204,9 +204,13 @@ def _failure(last: LastRun | None, error: LastError | None) -> Iterator[str]:
         over = "healed"
         if error.acknowledged_at is not None:
             over = f"acknowledged by {escape(error.acknowledged_by or '')} at {_time(error.acknowledged_at)}"
-        yield f"{what}: {over}" if error.healed else f"[red]{what}[/]: {escape(error.message)}"
+        yield f"{what}: {over}" if error.healed else f"[red]{what}[/]: {escape(_text(error))}"
     if last is not None and last.failed and (error is None or last.comments not in error.message):
         yield f"[red]last run failed[/]: {escape(last.comments)}"
+
+
+def _text(error: LastError) -> str:
+    return "\n".join(filter(None, [error.message, error.remedy]))
 
 
 def _place(error: LastError) -> str:

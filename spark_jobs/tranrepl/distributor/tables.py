@@ -329,6 +329,7 @@ msrepl_errors = sa.Table(
     sa.Column("error_type", sa.Text, nullable=False),
     sa.Column("error_code", sa.Text),
     sa.Column("error_text", sa.Text, nullable=False),
+    sa.Column("remedy", sa.Text, comment="What to do about it"),
     sa.Column("article", sa.Text),
     sa.Column("xact_seqno", _Seqno),
     sa.Column("command_id", sa.BigInteger),

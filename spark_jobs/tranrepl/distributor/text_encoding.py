@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-_FREE_TEXT = frozenset({"comments", "error_text", "command", "row_key"})
+_FREE_TEXT = frozenset({"comments", "error_text", "remedy", "command", "row_key"})
 _TAKE_ALL = ("UTF8", "SQL_ASCII")
 
 

@@ -158,7 +158,7 @@ def test_who_waited_too_long_is_deactivated_and_must_be_reinitialized(
     assert "error: subscription reporting of publication purchasing was deactivated" in outcome.err
     assert "removed 1 batch, 1 command, 0 history rows, 0 tracer tokens, 0 orphan folders" in outcome.out
     assert distribution_rows(
-        site, "SELECT error_code, subscription, error_text ~ 'max_distretention' FROM msrepl_errors"
+        site, "SELECT error_code, subscription, error_text || remedy ~ 'max_distretention' FROM msrepl_errors"
     ) == [("21011", "reporting", True)]
     assert _stored(site) == (0, 0)
     assert "is inactive" in _refusal(site).message

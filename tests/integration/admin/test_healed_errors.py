@@ -15,8 +15,7 @@ from tranrepl.admin.acknowledgement import acknowledge_errors
 from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import status
 from tranrepl.distribution.opening import open_distribution
-from tranrepl.distributor.monitoring.publication import find_publication
-from tranrepl.distributor.monitoring.recorded_errors import newest_errors, standing_errors
+from tranrepl.distributor.database.errors import newest_errors, standing_errors
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
@@ -53,10 +52,9 @@ def _healed_as_monitored(site: Site) -> tuple[bool, bool, bool]:
     with site.topology.distributor() as database, database.transaction() as connection:
         (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
         (last,) = [it.last_error for it in overview.subscriptions if it.subscription == "reporting" and it.last_error]
-        record = find_publication(connection, "purchasing")
-        assert record is not None
-        listed = newest_errors(connection, record, 1, "reporting")[0].healed
-        return last.healed, listed, standing_errors(connection, record) == []
+        number = database.publications.get("purchasing").publication_id
+        listed = newest_errors(connection, number, 1, "reporting")[0].healed
+        return last.healed, listed, standing_errors(connection, number) == []
 
 
 def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: Site) -> None:

@@ -156,9 +156,10 @@ def test_a_run_that_is_refused_has_failed(site: Site) -> None:
         error = refusal.report
     assert error is not None
     runs = distribution_rows(
-        site, "SELECT runstatus, error_text FROM msdistribution_history h JOIN msrepl_errors e ON e.id = h.error_id"
+        site,
+        "SELECT runstatus, error_text, remedy FROM msdistribution_history h JOIN msrepl_errors e ON e.id = h.error_id",
     )
-    assert runs == [(6, "\n".join(filter(None, [error.message, error.remedy])))]
+    assert runs == [(6, error.message, error.remedy)]
     assert _status(site).state == "Error"
 
 

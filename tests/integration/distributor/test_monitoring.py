@@ -16,11 +16,11 @@ from support.spark_here import SparkHere
 from tranrepl.admin.trace import post_token
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, UnknownRows
+from tranrepl.distributor.database.errors import newest_errors
 from tranrepl.distributor.monitoring.charts import charts
 from tranrepl.distributor.monitoring.period import Period
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, find_publication
 from tranrepl.distributor.monitoring.published_articles import published_articles
-from tranrepl.distributor.monitoring.recorded_errors import newest_errors
 from tranrepl.distributor.monitoring.registered_settings import registered_settings
 from tranrepl.distributor.monitoring.runs import Agent, ChosenRuns, newest_runs
 from tranrepl.distributor.monitoring.snapshots import newest_snapshots
@@ -122,12 +122,14 @@ def test_an_error_has_its_key_and_command_and_is_healed_by_a_good_run(site: Site
     site.at_publisher("UPDATE item SET note = 'other' WHERE id = 2")
     site.read_log().raise_error()
     assert site.deliver("reporting").error is not None
-    (error,) = _of(site, lambda session, record: newest_errors(session, record, 10))
-    assert (error.number, error.article, error.key, error.healed) == ("20598", "public.item", "id = 2", False)
-    assert "'other'" in (error.command or "")
+    (error,) = _of(site, lambda session, record: newest_errors(session, record.publication_id, 10))
+    report = error.report
+    assert (report.number, report.article, report.key, error.healed) == ("20598", "public.item", "id = 2", False)
+    assert "'other'" in (report.command or "")
     site.at_subscriber("INSERT INTO item VALUES (2, 'two')")
     site.deliver("reporting").raise_error()
-    assert [it.healed for it in _of(site, lambda session, record: newest_errors(session, record, 10))] == [True]
+    found = _of(site, lambda session, record: newest_errors(session, record.publication_id, 10))
+    assert [it.healed for it in found] == [True]
 
 
 def test_a_tracer_token_is_shown_by_its_legs(site: Site) -> None:

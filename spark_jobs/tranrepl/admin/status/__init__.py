@@ -9,7 +9,6 @@ from tranrepl.admin.status.report import (
     LogReaderStatus,
     MeasuredLatency,
     PublicationStatus,
-    SubscriptionState,
     SubscriptionStatus,
 )
 
@@ -20,7 +19,6 @@ __all__ = [
     "LogReaderStatus",
     "MeasuredLatency",
     "PublicationStatus",
-    "SubscriptionState",
     "SubscriptionStatus",
     "status",
 ]

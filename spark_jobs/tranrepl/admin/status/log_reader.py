@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
@@ -66,10 +65,8 @@ def _retained(kept: RetainedLog) -> RetainedLogStatus:
 
 def ask_history(database: DistributionDatabase, record: PublicationRecord, settings_file: str) -> LogReaderHistory:
     """Ask the distribution database alone."""
-    error = database.errors.last(record, None)
-    healed = error is not None and database.history.ended_well_since(record, None, error)
-    last = run_of(database.history.newest(record))
-    return LogReaderHistory(last, error_of(error, healed=healed, place=Place(settings_file)) if error else None)
+    known = database.overview.log_reader(record)
+    return LogReaderHistory(LastRun.of(known.last_run), LastError.of(known.last_error, Place(settings_file)))
 
 
 def ask_for_break(topology: Topology, database: DistributionDatabase, record: PublicationRecord) -> str | None:

@@ -15,8 +15,13 @@ from tranrepl.admin.status.log_reader import (
     ask_publisher,
     log_reader_status,
 )
-from tranrepl.admin.status.naming import with_names
-from tranrepl.admin.status.report import LogReaderStatus, PublicationStatus, SubscriptionStatus, what_is_wrong
+from tranrepl.admin.status.report import (
+    LogReaderStatus,
+    PublicationStatus,
+    SubscriptionStatus,
+    what_is_wrong,
+    with_names,
+)
 from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.admin.status.subscription import SubscriptionQuestion, ask_subscriber, unanswered_subscription
 from tranrepl.connections import Connection

@@ -1,15 +1,19 @@
-"""Where a publication's log reader and subscriptions stand. What is not known is None."""
+"""State of a publication's log reader and subscriptions, as `tranrepl status` reports it. What is not known is None."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
+from typing import Self, TypeVar
 
-from pydantic import BaseModel, ValidationInfo, field_validator
+from pydantic import BaseModel
 
+from tranrepl.distributor.database import RecordedError
+from tranrepl.distributor.database.overview import WRONG_STATES, AgentRun, SubscriptionState
 from tranrepl.errors import ErrorReport
 from tranrepl.model.latency import Leg, Quantiles
-from tranrepl.printable import printable
+from tranrepl.next_steps import Place, named, step_lines
+
+Part = TypeVar("Part", bound=BaseModel)
 
 
 class LastRun(BaseModel):
@@ -18,16 +22,28 @@ class LastRun(BaseModel):
     status: str
     time: datetime
     comments: str
-    acknowledged: bool = False
+    acknowledged: bool
     """A person has acknowledged its error."""
 
     @property
     def failed(self) -> bool:
         return self.status in ("fail", "retry") and not self.acknowledged
 
+    @classmethod
+    def of(cls, run: AgentRun | None) -> Self | None:
+        """Return the run as a report has it; None for none."""
+        if run is None:
+            return None
+        return cls(
+            status=run.status.name.lower(),
+            time=run.time,
+            comments=run.comments,
+            acknowledged=run.acknowledged,
+        )
+
 
 class LastError(ErrorReport):
-    """A row of `msrepl_errors`, whose message ends with the remedy."""
+    """A row of `msrepl_errors`."""
 
     time: datetime
     healed: bool = False
@@ -37,11 +53,20 @@ class LastError(ErrorReport):
     next_steps: tuple[str, ...] = ()
     """What can be done about it, as lines of a shell; empty where it is healed, or its text says all."""
 
-    @field_validator("message")
     @classmethod
-    def _shown(cls, message: str, _: ValidationInfo) -> str:
-        # Its lines are the message's, which was one line when it was written down, and its remedy's.
-        return printable(message)
+    def of(cls, error: RecordedError | None, place: Place) -> Self | None:
+        """Return the error as a report has it, with what can be done about it where it stands; None for none. The
+        failing command is not in it: it has the values of a row."""
+        if error is None:
+            return None
+        return cls(
+            **error.report.model_dump(exclude={"command"}),
+            time=error.time,
+            healed=error.healed,
+            acknowledged_at=error.acknowledged_at,
+            acknowledged_by=error.acknowledged_by,
+            next_steps=tuple(step_lines(error.report, place)) if error.stands else (),
+        )
 
 
 class RetainedLogStatus(BaseModel):
@@ -78,32 +103,6 @@ class LogReaderStatus(BaseModel):
     registered_xact_seqno: str | None = None
     last_run: LastRun | None = None
     last_error: LastError | None = None
-
-
-class SubscriptionState(StrEnum):
-    """In Replication Monitor's words, the worst first."""
-
-    EXPIRED = "Expired"
-    """Deactivated: it must be reinitialized."""
-    ERROR = "Error"
-    PERFORMANCE_CRITICAL = "Performance critical"
-    EXPIRING_SOON = "Expiring soon"
-    UNINITIALIZED = "Uninitialized"
-    RETRYING = "Retrying failed command"
-    NOT_RUNNING = "Not running"
-    RUNNING = "Running"
-
-
-WRONG_STATES = frozenset(
-    {
-        SubscriptionState.EXPIRED,
-        SubscriptionState.ERROR,
-        SubscriptionState.PERFORMANCE_CRITICAL,
-        SubscriptionState.EXPIRING_SOON,
-        SubscriptionState.RETRYING,
-    }
-)
-"""Those in which somebody should look."""
 
 
 class SkippedCommands(BaseModel):
@@ -203,3 +202,30 @@ def _wrong_with_subscription(subscription: SubscriptionStatus) -> list[str]:
 
 def _stands(error: LastError | None) -> bool:
     return error is not None and not error.healed
+
+
+def with_names(status: PublicationStatus, settings_file: str) -> PublicationStatus:
+    """Return the status whose texts' commands name the settings file, and the subscription that they are about."""
+    file = Place(settings_file)
+    problem = status.distributor_problem
+    return status.model_copy(
+        update={
+            "distributor_problem": None if problem is None else named(problem, file),
+            "log_reader": _with_names(status.log_reader, file),
+            "subscriptions": [_with_names(it, Place(settings_file, it.subscription)) for it in status.subscriptions],
+        }
+    )
+
+
+def _with_names(part: Part, place: Place) -> Part:
+    return type(part).model_validate(_in_texts(part.model_dump(), place))
+
+
+def _in_texts(value: object, place: Place) -> object:
+    if isinstance(value, str):
+        return named(value, place)
+    if isinstance(value, dict):
+        return {name: _in_texts(it, place) for name, it in value.items()}
+    if isinstance(value, list):
+        return [_in_texts(it, place) for it in value]
+    return value

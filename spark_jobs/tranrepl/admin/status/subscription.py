@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from tranrepl.admin.status.history import error_of, run_of
 from tranrepl.admin.status.report import (
     LastError,
     LastRun,
@@ -14,12 +13,11 @@ from tranrepl.admin.status.report import (
     SubscriptionStatus,
 )
 from tranrepl.admin.status.server_answers import error_line
-from tranrepl.admin.status.state import WITHOUT_SNAPSHOT, Thresholds, subscription_state
-from tranrepl.admin.status.undelivered import Undelivered, undelivered_after
-from tranrepl.distributor.database import DistributionDatabase, ErrorRow, PublicationRecord, SubscriptionRecord
-from tranrepl.distributor.tables import RunStatus, SubscriptionStatus as RegisteredStatus
-from tranrepl.errors import VALIDATION_FAILED, ReplicationError
-from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.database.overview import WITHOUT_SNAPSHOT, Backlog, SubscriptionOverview
+from tranrepl.distributor.stored_commands import StoredCount, count_after
+from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
+from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.latency import together
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
@@ -54,68 +52,59 @@ class SubscriptionQuestion:
     def ask(self) -> SubscriptionStatus:
         """Return the subscription's status. Raises ConfigurationError where it is not registered."""
         subscription = self.database.subscriptions.get(self.record, self.name)
-        watermark = self.watermark or self._last_known(subscription)
-        uninitialized = subscription.status in WITHOUT_SNAPSHOT
-        batches = [] if uninitialized else self.database.batches.after(self.record, watermark)
-        undelivered = undelivered_after(self.record, batches, watermark)
-        last = run_of(self.database.history.newest(self.record, subscription))
-        latency = _age(undelivered.since) if undelivered.since is not None else None
-        rate = self.database.history.delivery_rate(self.record, subscription)
+        place = Place(self.settings_file, self.name)
+        known = self._with_exact_backlog(self.database.overview.subscription(subscription, self.watermark))
         states = self.database.snapshots.article_states(subscription)
         return SubscriptionStatus(
             subscription=self.name,
-            state=subscription_state(Thresholds.of(self.publication), subscription.status, _status_of(last), latency),
-            watermark=watermark.hex(),
+            state=known.state(self.publication),
+            watermark=known.watermark.hex(),
             waiting_articles=[str(it.source) for it in self.publication.articles]
-            if uninitialized
+            if known.status in WITHOUT_SNAPSHOT
             else [article for article, state in states.items() if state.status in WITHOUT_SNAPSHOT],
             stopped_articles={
                 article: state.reason or ""
                 for article, state in states.items()
                 if state.status is RegisteredStatus.INACTIVE
             },
-            undelivered_transactions=undelivered.transactions,
-            undelivered_commands=undelivered.commands,
-            undelivered_at_most=undelivered.at_most,
-            estimated_seconds=int(undelivered.commands / rate) if rate else undelivered.commands,
-            latency_seconds=latency,
-            last_latency_seconds=self.database.history.delivery_latency(self.record, subscription),
+            undelivered_transactions=known.backlog.transactions,
+            undelivered_commands=known.backlog.commands,
+            undelivered_at_most=known.backlog.at_most,
+            estimated_seconds=int(known.estimated_seconds),
+            latency_seconds=known.latency_seconds,
+            last_latency_seconds=known.last_latency_seconds,
             latency=measured_latency(self.database, self.record, subscription),
-            last_error=self._last_error(subscription, watermark, undelivered),
-            skipped=self._skipped(subscription),
+            last_error=LastError.of(known.last_error, place),
+            skipped=self._skipped(subscription, place),
             delivered_commands=self.database.history.delivered_commands(self.record, subscription),
-            last_run=last,
+            last_run=LastRun.of(known.last_run),
         )
 
-    def _last_known(self, subscription: SubscriptionRecord) -> bytes:
-        recorded = self.database.history.last_known_watermark(self.record, subscription)
-        return recorded or subscription.subscription_seqno or FIRST_XACT_SEQNO
+    def _with_exact_backlog(self, known: SubscriptionOverview) -> SubscriptionOverview:
+        """Return it without what the batch that the watermark is inside of has up to the watermark: the store tells,
+        where it can be read from here."""
+        if not known.backlog.commands:
+            return replace(known, backlog=replace(known.backlog, at_most=False))
+        batches = self.database.batches.after(self.record, known.watermark)
+        inside = [it for it in batches if it.first_xact_seqno <= known.watermark]
+        try:
+            counts = [count_after(self.record, it, known.watermark) for it in inside]
+        except ConfigurationError:
+            return replace(known, backlog=replace(known.backlog, at_most=bool(inside)))
+        whole = [it for it in batches if it.first_xact_seqno > known.watermark]
+        counts += [StoredCount(it.transactions, it.commands, it.first_commit_time) for it in whole]
+        backlog = Backlog(
+            transactions=sum(it.transactions for it in counts),
+            commands=sum(it.commands for it in counts),
+            since=next((it.since for it in counts if it.commands), None),
+            at_most=False,
+        )
+        return replace(known, backlog=backlog)
 
-    def _last_error(
-        self, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
-    ) -> LastError | None:
-        row = self.database.errors.last(self.record, subscription)
-        if row is None:
-            return None
-        healed = self._is_healed(row, subscription, watermark, undelivered)
-        return error_of(row, healed=healed, place=Place(self.settings_file, self.name))
-
-    def _is_healed(
-        self, row: ErrorRow, subscription: SubscriptionRecord, watermark: bytes, undelivered: Undelivered
-    ) -> bool:
-        report = row.report
-        if report.xact_seqno is not None and report.number != VALIDATION_FAILED:
-            if watermark >= bytes.fromhex(report.xact_seqno):
-                return True
-            # A later run may have ended before it came to the transaction.
-            if undelivered.commands:
-                return False
-        return self.database.history.ended_well_since(self.record, subscription, row)
-
-    def _skipped(self, subscription: SubscriptionRecord) -> SkippedCommands:
+    def _skipped(self, subscription: SubscriptionRecord, place: Place) -> SkippedCommands:
         hours = self.publication.distributor.history_retention
         skipped = self.database.errors.skipped_since(self.record, subscription, timedelta(hours=hours))
-        last = error_of(skipped.last, healed=False) if skipped.last else None
+        last = LastError.of(skipped.last, place)
         return SkippedCommands(commands=skipped.commands, within_hours=hours, last=last)
 
 
@@ -143,13 +132,3 @@ def unanswered_subscription(name: str, watermark: bytes | None, error: Replicati
         watermark=watermark.hex() if watermark is not None else None,
         problem=error_line("the distribution database", error) if error is not None else None,
     )
-
-
-def _status_of(run: LastRun | None) -> RunStatus | None:
-    if run is None:
-        return None
-    return RunStatus.SUCCEED if run.acknowledged else RunStatus[run.status.upper()]
-
-
-def _age(time: datetime) -> float:
-    return max(0.0, (datetime.now(UTC) - time).total_seconds())

@@ -6,7 +6,7 @@ from tranrepl.distributor.database.batches import Batch
 from tranrepl.distributor.database.deliveries import DeliveredSpan
 from tranrepl.distributor.database.delivery_states import DeliveryState, StateAfter
 from tranrepl.distributor.database.distribution_database import DistributionDatabase
-from tranrepl.distributor.database.errors import ErrorRow
+from tranrepl.distributor.database.errors import RecordedError
 from tranrepl.distributor.database.history import RunRow
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.schema_changes import StoredSchemaChange, StoredScript
@@ -20,9 +20,9 @@ __all__ = [
     "DeliveredSpan",
     "DeliveryState",
     "DistributionDatabase",
-    "ErrorRow",
     "PendingToken",
     "PublicationRecord",
+    "RecordedError",
     "RunRow",
     "StateAfter",
     "StoredSchemaChange",

@@ -36,6 +36,6 @@ class DistributionDatabase(DatabaseConnection):
         self.deliveries = Deliveries(self)
         self.delivery_states = DeliveryStates(self)
         self.errors = Errors(self)
-        self.history = History(self, self.articles, self.errors)
+        self.history = History(self, self.errors)
         self.overview = Overview(self)
         self.warnings = Warnings(self)

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.healing import stopped_snapshot
+from tranrepl.distributor.database.healing import healed, stopped_snapshot
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
-from tranrepl.distributor.tables import msrepl_errors
+from tranrepl.distributor.tables import SubscriptionStatus, msrepl_errors, mssubscriptions
 from tranrepl.distributor.text_encoding import writable
 from tranrepl.errors import ErrorKind, ErrorReport
-from tranrepl.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """A row of `msrepl_errors`."""
+class RecordedError:
+    """A row of `msrepl_errors`. The number of its report is SQL Server's, and the database's own."""
 
+    id: int
+    subscription: str | None
+    """None for the log reader."""
     report: ErrorReport
-    """Its `message` holds message and remedy, a line each; its `number` the database's own number too."""
     time: datetime
-    of_snapshot: bool = False
-    acknowledged_at: datetime | None = None
-    acknowledged_by: str | None = None
+    skipped: bool
+    """Whether the command was left out, as `skip_errors` says."""
+    healed: bool
+    """Whether it is over (`tranrepl.distributor.database.healing`)."""
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+
+    @property
+    def stands(self) -> bool:
+        """Whether somebody has to do something about it."""
+        return not (self.healed or self.skipped)
+
+    @property
+    def text(self) -> str:
+        """Message and remedy, a line each."""
+        return "\n".join(filter(None, [self.report.message, self.report.remedy]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +50,7 @@ class SkippedRows:
     """Commands that `skip_errors` left out, and the error of the last one."""
 
     commands: int
-    last: ErrorRow | None
+    last: RecordedError | None
 
 
 class Errors:
@@ -58,15 +73,6 @@ class Errors:
             rows = [{**_error_values(record, error, subscription), "skipped": True} for error in errors]
             connection.execute(msrepl_errors.insert(), [writable(connection, row) for row in rows])
 
-    def last(self, record: PublicationRecord, subscription: SubscriptionRecord | None) -> ErrorRow | None:
-        """Return what stopped the log reader (without a subscription) or a subscription's distribution last, or what
-        its last validation found; None before the first. Skipped commands are left out: they stopped nothing."""
-        query = sa.select(msrepl_errors, stopped_snapshot().label("of_snapshot"))
-        query = query.where(_of(record, subscription), ~msrepl_errors.c.skipped)
-        with self._database.transaction() as connection:
-            row = connection.execute(query.order_by(msrepl_errors.c.id.desc()).limit(1)).one_or_none()
-        return None if row is None else replace(_error_row(row), of_snapshot=row.of_snapshot)
-
     def acknowledge(self, ids: Sequence[int], who: str) -> None:
         """Let these errors count no more: a person has seen them."""
         chosen = sa.and_(msrepl_errors.c.id.in_(ids), msrepl_errors.c.acknowledged_at.is_(None))
@@ -79,44 +85,96 @@ class Errors:
     def skipped_since(self, record: PublicationRecord, subscription: SubscriptionRecord, age: timedelta) -> SkippedRows:
         """Return the commands that were skipped within `age`. One that was recorded twice, because its job was killed
         and run again, counts once."""
-        chosen = sa.and_(_of(record, subscription), msrepl_errors.c.skipped, msrepl_errors.c.time > sa.func.now() - age)
+        chosen = sa.and_(
+            msrepl_errors.c.publication_id == record.publication_id,
+            msrepl_errors.c.subscription == subscription.subscription,
+            msrepl_errors.c.skipped,
+            msrepl_errors.c.time > sa.func.now() - age,
+        )
         commands = sa.select(msrepl_errors.c.xact_seqno, msrepl_errors.c.command_id).where(chosen).distinct().subquery()
-        newest = sa.select(msrepl_errors).where(chosen).order_by(msrepl_errors.c.id.desc()).limit(1)
         with self._database.transaction() as connection:
             count = connection.execute(sa.select(sa.func.count()).select_from(commands)).scalar_one()
-            row = connection.execute(newest).one_or_none()
-        return SkippedRows(count, None if row is None else _error_row(row))
+            newest = _read(connection, chosen, count=1)
+        return SkippedRows(count, next(iter(newest), None))
 
 
-def _of(record: PublicationRecord, subscription: SubscriptionRecord | None) -> sa.ColumnElement[bool]:
-    name = None if subscription is None else subscription.subscription
-    return sa.and_(
-        msrepl_errors.c.publication_id == record.publication_id,
-        msrepl_errors.c.subscription.is_not_distinct_from(name),
+def newest_errors(
+    connection: sa.Connection,
+    publication_id: int,
+    count: int,
+    subscription: str | None = None,
+    before: int | None = None,
+) -> Sequence[RecordedError]:
+    """Return the newest errors of a publication, the latest first; of one subscription, earlier than an error, where
+    that is given."""
+    errors = msrepl_errors.c
+    chosen = errors.publication_id == publication_id
+    if subscription is not None:
+        chosen &= errors.subscription == subscription
+    if before is not None:
+        chosen &= errors.id < before
+    return _read(connection, chosen, count=count)
+
+
+def errors_of_ids(
+    connection: sa.Connection, ids: Collection[int], watermarks: Mapping[int, bytes] | None = None
+) -> Mapping[int, RecordedError]:
+    """Return errors by their numbers. `watermarks`: what Subscribers gave, by the numbers of their subscriptions."""
+    found = _read(connection, msrepl_errors.c.id.in_(ids), watermarks=watermarks) if ids else ()
+    return {it.id: it for it in found}
+
+
+def standing_errors(connection: sa.Connection, publication_id: int) -> Sequence[RecordedError]:
+    """Return the newest error of each subscription that is not deactivated, where it is not healed; by their names."""
+    errors, subscription = msrepl_errors.c, mssubscriptions.c
+    living = sa.select(subscription.subscription).where(
+        subscription.publication_id == publication_id, subscription.status != SubscriptionStatus.INACTIVE
     )
+    mine = sa.and_(errors.publication_id == publication_id, errors.subscription.in_(living), ~errors.skipped)
+    newest = sa.select(sa.func.max(errors.id)).where(mine).group_by(errors.subscription)
+    found = _read(connection, errors.id.in_(newest))
+    return sorted((it for it in found if it.stands), key=lambda it: it.subscription or "")
 
 
-def _error_row(row: sa.Row[tuple[object, ...]]) -> ErrorRow:
-    fields = row._mapping
-    seqno = fields["xact_seqno"]
+def _read(
+    connection: sa.Connection,
+    chosen: sa.ColumnElement[bool],
+    *,
+    count: int | None = None,
+    watermarks: Mapping[int, bytes] | None = None,
+) -> Sequence[RecordedError]:
+    errors, subscription = msrepl_errors.c, mssubscriptions.c
+    is_its = sa.and_(
+        subscription.publication_id == errors.publication_id, subscription.subscription == errors.subscription
+    )
+    query = (
+        sa.select(msrepl_errors, subscription.subscription_id, stopped_snapshot().label("of_snapshot"))
+        .select_from(msrepl_errors.outerjoin(mssubscriptions, is_its))
+        .where(chosen)
+        .order_by(errors.id.desc())
+        .limit(count)
+    )
+    rows = connection.execute(query).all()
+    over = healed(connection, rows, watermarks)
+    return [_error(row, is_healed=is_healed) for row, is_healed in zip(rows, over, strict=True)]
+
+
+def _error(row: sa.Row[Any], *, is_healed: bool) -> RecordedError:
     report = ErrorReport(
-        kind=ErrorKind(fields["error_type"]),
-        message="",
-        number=fields["error_code"],
-        xact_seqno=bytes(seqno).hex() if seqno is not None else None,
-        command_id=fields["command_id"],
-        article=fields["article"],
-        key=fields["row_key"],
-        not_repaired=fields["not_repaired"],
-        schema_change=fields["schema_change"],
+        kind=ErrorKind(row.error_type),
+        message=row.error_text,
+        remedy=row.remedy,
+        number=row.error_code,
+        xact_seqno=None if row.xact_seqno is None else bytes(row.xact_seqno).hex(),
+        command_id=row.command_id,
+        command=row.command,
+        article=row.article,
+        key=row.row_key,
+        not_repaired=row.not_repaired,
+        schema_change=row.schema_change,
     )
-    # Its lines are the message's and its remedy's.
-    report = report.model_copy(update={"message": printable(fields["error_text"])})
-    return ErrorRow(
-        report,
-        fields["time"],
-        acknowledged_at=fields["acknowledged_at"],
-        acknowledged_by=fields["acknowledged_by"],
+    return RecordedError(
+        row.id, row.subscription, report, row.time, row.skipped, is_healed, row.acknowledged_at, row.acknowledged_by
     )
 
 
@@ -127,7 +185,8 @@ def _error_values(record: PublicationRecord, error: ErrorReport, subscription: s
         "subscription": subscription,
         "error_type": error.kind,
         "error_code": error.shown_number or None,
-        "error_text": "\n".join(filter(None, [error.message, error.remedy])),
+        "error_text": error.message,
+        "remedy": error.remedy,
         "article": error.article,
         "xact_seqno": bytes.fromhex(error.xact_seqno) if error.xact_seqno else None,
         "command_id": error.command_id,

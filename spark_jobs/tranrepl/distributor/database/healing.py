@@ -1,12 +1,15 @@
-"""Whether an error still stands, by what its agent has done since: one rule for all who list errors."""
+"""Whether an error is healed, by what its agent has done since: one rule for all who list errors."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.watermarks import known_watermarks
 from tranrepl.distributor.tables import (
     ArticleStatus,
     RunStatus,
@@ -14,73 +17,150 @@ from tranrepl.distributor.tables import (
     msarticle_subscriptions,
     msarticles,
     msdistribution_history,
+    mslogreader_history,
+    mspublications,
+    msrepl_batches,
     msrepl_errors,
     mssubscriptions,
 )
 from tranrepl.errors import VALIDATION_FAILED
 from tranrepl.jobs.validation_report import COMPARED_ARTICLES, PASSED
 
-ENDED_WELL = (RunStatus.SUCCEED, RunStatus.IDLE)
+_ENDED_WELL = (RunStatus.SUCCEED, RunStatus.IDLE)
 _WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
 @dataclass(frozen=True, slots=True)
-class Aftermath:
-    """Where an agent stands. A log reader has no more than the first of it."""
+class _Since:
+    """What an agent has done since its error. A log reader has no more than the first of it."""
 
     ended_well: datetime | None
     """When its newest run that had no error ended."""
     validated: datetime | None = None
-    """When the newest validation of all articles passed; None where none did since the error, or where it is of none
-    that a validation reported."""
+    """When the newest validation of all articles passed."""
     copied: datetime | None = None
-    """When the newest run that heals a snapshot's error ended (`heals_snapshot`); None where none did since the error,
-    or where it is of no snapshot."""
+    """When the newest run that heals a snapshot's error ended (`_heals_snapshot`)."""
     watermark: bytes | None = None
     has_undelivered: bool = False
     """Whether something is stored after the watermark."""
 
 
-def is_healed(
-    time: datetime,
-    number: str | None,
-    xact_seqno: bytes | None,
-    since: Aftermath,
-    *,
-    of_snapshot: bool,
-    acknowledged: bool,
-) -> bool:
+def healed(
+    connection: sa.Connection, errors: Sequence[sa.Row[Any]], watermarks: Mapping[int, bytes] | None = None
+) -> Sequence[bool]:
+    """Return of each error, a row of `msrepl_errors` with `subscription_id` and `of_snapshot`, whether it is healed.
+    Watermarks that the Subscribers gave count in place of those that their last runs recorded.
+    """
+    since = _since(connection, errors, watermarks or {})
+    return [_is_healed(it, since.get((it.publication_id, it.subscription), _Since(None))) for it in errors]
+
+
+def _is_healed(error: sa.Row[Any], since: _Since) -> bool:
     """Return whether an error is over: of a transaction, once that is delivered or skipped; of a validation, once one
     of all articles has passed; of a snapshot, once one was taken; any other, once a run has ended well; and each, once
     a person has acknowledged it."""
-    if acknowledged:
+    if error.acknowledged_at is not None:
         return True
-    if of_snapshot:
-        return since.copied is not None and since.copied > time
-    if (number or "").startswith(VALIDATION_FAILED):
-        return since.validated is not None and since.validated > time
-    if xact_seqno is not None and since.watermark is not None:
-        if since.watermark >= xact_seqno:
+    if error.of_snapshot:
+        return since.copied is not None and since.copied > error.time
+    if _is_of_validation(error):
+        return since.validated is not None and since.validated > error.time
+    if error.xact_seqno is not None and since.watermark is not None:
+        if since.watermark >= bytes(error.xact_seqno):
             return True
         # A later run may have ended before it came to the transaction.
         if since.has_undelivered:
             return False
-    return since.ended_well is not None and since.ended_well > time
+    return since.ended_well is not None and since.ended_well > error.time
 
 
-def ended_well(history: sa.Table) -> sa.ColumnElement[bool]:
+def _is_of_validation(error: sa.Row[Any]) -> bool:
+    return (error.error_code or "").startswith(VALIDATION_FAILED)
+
+
+def _since(
+    connection: sa.Connection, errors: Sequence[sa.Row[Any]], watermarks: Mapping[int, bytes]
+) -> Mapping[tuple[int, str | None], _Since]:
+    """Return it for each agent that has an error, by publication and subscription; the log reader's under None."""
+    readers = {it.publication_id for it in errors if it.subscription is None}
+    good = _ended_well(connection, mspublications.c.publication_id, mslogreader_history, readers)
+    found: dict[tuple[int, str | None], _Since] = {(it, None): _Since(good.get(it)) for it in readers}
+    agents = {it.subscription_id: (it.publication_id, it.subscription) for it in errors if it.subscription_id}
+    good = _ended_well(connection, mssubscriptions.c.subscription_id, msdistribution_history, agents)
+    validated = _newest_since(connection, [it for it in errors if _is_of_validation(it)], _compared_all())
+    copied = _newest_since(connection, [it for it in errors if it.of_snapshot], _heals_snapshot())
+    known = known_watermarks(connection, mssubscriptions.c.subscription_id.in_(agents)) if agents else {}
+    stored_to = _stored_to(connection, {publication for publication, _ in agents.values()})
+    for number, agent in agents.items():
+        watermark = watermarks.get(number) or known[number].xact_seqno
+        has_undelivered = stored_to.get(agent[0], b"") > watermark
+        found[agent] = _Since(good.get(number), validated.get(number), copied.get(number), watermark, has_undelivered)
+    return found
+
+
+def _ended_well(
+    connection: sa.Connection, agent: sa.Column[int], history: sa.Table, numbers: Collection[int]
+) -> Mapping[int, datetime]:
+    """Return when each agent's newest run that had no error ended. `agent`: the key of publications or
+    subscriptions."""
+    if not numbers:
+        return {}
+    newest = (
+        sa.select(history.c.time)
+        .where(history.c[agent.name] == agent, _had_no_error(history))
+        .order_by(history.c.time.desc())
+        .limit(1)
+        .lateral("newest")
+    )
+    query = sa.select(agent, newest.c.time).select_from(agent.table.join(newest, sa.true()))
+    return {row[0]: row.time for row in connection.execute(query.where(agent.in_(numbers)))}
+
+
+def _newest_since(
+    connection: sa.Connection, errors: Sequence[sa.Row[Any]], chosen: sa.ColumnElement[bool]
+) -> Mapping[int, datetime]:
+    """Return when the newest of the chosen runs ended since the first of these errors, by subscription."""
+    history = msdistribution_history.c
+    numbers = {it.subscription_id for it in errors if it.subscription_id is not None}
+    if not numbers:
+        return {}
+    query = sa.select(history.subscription_id, sa.func.max(history.time).label("time")).where(
+        history.subscription_id.in_(numbers), history.time > min(it.time for it in errors), chosen
+    )
+    return {row.subscription_id: row.time for row in connection.execute(query.group_by(history.subscription_id))}
+
+
+def _stored_to(connection: sa.Connection, publications: Collection[int]) -> Mapping[int, bytes]:
+    """Return the last transaction that is stored of each publication."""
+    if not publications:
+        return {}
+    batches = msrepl_batches.c
+    newest = (
+        sa.select(batches.last_xact_seqno)
+        .where(batches.publication_id == mspublications.c.publication_id)
+        .order_by(batches.last_xact_seqno.desc())
+        .limit(1)
+        .lateral("newest")
+    )
+    query = sa.select(mspublications.c.publication_id, newest.c.last_xact_seqno)
+    query = query.select_from(mspublications.join(newest, sa.true()))
+    chosen = query.where(mspublications.c.publication_id.in_(publications))
+    return {number: bytes(seqno) for number, seqno in connection.execute(chosen)}
+
+
+def _had_no_error(history: sa.Table) -> sa.ColumnElement[bool]:
     """Return what chooses the runs that had no error."""
-    return sa.and_(history.c.error_id.is_(None), history.c.runstatus.in_(ENDED_WELL))
+    return sa.and_(history.c.error_id.is_(None), history.c.runstatus.in_(_ENDED_WELL))
 
 
-def compared_all(history: sa.Table) -> sa.ColumnElement[bool]:
+def _compared_all() -> sa.ColumnElement[bool]:
     """Return what chooses validations of all articles in force that passed."""
-    articles = msarticles.c
+    articles, history = msarticles.c, msdistribution_history
     mine = sa.and_(articles.publication_id == history.c.publication_id, articles.status == ArticleStatus.ACTIVE)
     count = sa.select(sa.cast(sa.func.count(), sa.Text)).where(mine).scalar_subquery()
     before, after = COMPARED_ARTICLES.split("{}")
     whole = history.c.comments.contains(sa.literal(before) + count + sa.literal(after))
-    return sa.and_(ended_well(history), history.c.comments.startswith(PASSED), whole)
+    return sa.and_(_had_no_error(history), history.c.comments.startswith(PASSED), whole)
 
 
 def ended_acknowledged(history: sa.Table) -> sa.ColumnElement[bool]:
@@ -95,10 +175,11 @@ def is_snapshot(history: sa.Table) -> sa.ColumnElement[bool]:
     return sa.func.coalesce(sa.func.json_typeof(history.c.snapshot) == "array", sa.false())
 
 
-def heals_snapshot(history: sa.Table) -> sa.ColumnElement[bool]:
+def _heals_snapshot() -> sa.ColumnElement[bool]:
     """Return what chooses the runs that heal a snapshot's error: snapshots that had none, and where nothing waits for
     one any more, any run that had none."""
-    return sa.and_(ended_well(history), sa.or_(is_snapshot(history), ~_waits(history.c.subscription_id)))
+    history = msdistribution_history
+    return sa.and_(_had_no_error(history), sa.or_(is_snapshot(history), ~_waits(history.c.subscription_id)))
 
 
 def _waits(subscription_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:

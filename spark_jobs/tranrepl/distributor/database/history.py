@@ -9,10 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.database.articles import Articles
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.errors import ErrorRow, Errors
-from tranrepl.distributor.database.healing import ended_acknowledged, heals_snapshot
+from tranrepl.distributor.database.errors import Errors
+from tranrepl.distributor.database.healing import ended_acknowledged
 from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
@@ -25,9 +24,9 @@ from tranrepl.distributor.tables import (
     mssubscriptions,
 )
 from tranrepl.distributor.text_encoding import writable
-from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, VALIDATION_FAILED, ErrorKind
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ErrorKind
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.validation_report import PASSED, compared_articles, passed_comments
+from tranrepl.jobs.validation_report import passed_comments
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,8 @@ class RunRow:
 class History:
     """What `mslogreader_history` and `msdistribution_history` hold."""
 
-    def __init__(self, database: DatabaseConnection, articles: Articles, errors: Errors) -> None:
+    def __init__(self, database: DatabaseConnection, errors: Errors) -> None:
         self._database = database
-        self._articles = articles
         self._errors = errors
 
     def begin_run(
@@ -188,28 +186,6 @@ class History:
             return False
         return bool(found.error_code != ARTICLE_DOES_NOT_EXIST)
 
-    def ended_well_since(
-        self, record: PublicationRecord, subscription: SubscriptionRecord | None, error: ErrorRow
-    ) -> bool:
-        """Return whether a run of the agent that came after the error ended without one. After a failed validation,
-        only a validation of all articles counts; after a snapshot's error, what heals that."""
-        table = mslogreader_history if subscription is None else msdistribution_history
-        chosen = sa.and_(
-            table.c.publication_id == record.publication_id,
-            table.c.time > error.time,
-            table.c.error_id.is_(None),
-            table.c.runstatus.in_((RunStatus.SUCCEED, RunStatus.IDLE)),
-        )
-        if subscription is not None:
-            chosen &= table.c.subscription_id == subscription.subscription_id
-        if error.report.number == VALIDATION_FAILED:
-            whole = compared_articles(len(self._articles.registered(record)))
-            chosen &= table.c.comments.startswith(PASSED) & table.c.comments.contains(whole)
-        if error.of_snapshot:
-            chosen &= heals_snapshot(table)
-        with self._database.transaction() as connection:
-            return bool(connection.execute(sa.select(sa.exists().where(chosen))).scalar_one())
-
     def last_known_watermark(self, record: PublicationRecord, subscription: SubscriptionRecord) -> bytes | None:
         """Return where the last run that knew it left the Subscriber; None before the first."""
         query = (
@@ -225,42 +201,6 @@ class History:
         with self._database.transaction() as connection:
             seqno = connection.execute(query).scalar_one_or_none()
         return bytes(seqno) if seqno is not None else None
-
-    def delivery_rate(self, record: PublicationRecord, subscription: SubscriptionRecord) -> float:
-        """Return commands a second: of the last run that delivered without an error, else of all on average.
-
-        Source: `sp_replmonitorsubscriptionpendingcmds`.
-        """
-        history = msdistribution_history.c
-        rates = sa.select(history.delivery_rate).where(
-            history.publication_id == record.publication_id,
-            history.subscription_id == subscription.subscription_id,
-            history.delivery_rate > 0,
-        )
-        good = (RunStatus.SUCCEED, RunStatus.IN_PROGRESS, RunStatus.IDLE)
-        last = rates.where(history.runstatus.in_(good)).order_by(history.id.desc()).limit(1)
-        with self._database.transaction() as connection:
-            rate = connection.execute(last).scalar_one_or_none()
-            if rate is None:
-                rate = connection.execute(sa.select(sa.func.avg(rates.subquery().c.delivery_rate))).scalar_one()
-        return float(rate or 0.0)
-
-    def delivery_latency(self, record: PublicationRecord, subscription: SubscriptionRecord) -> float | None:
-        """Return the latency of the last run that delivered, in seconds; None before the first."""
-        history = msdistribution_history.c
-        query = (
-            sa.select(history.delivery_latency)
-            .where(
-                history.publication_id == record.publication_id,
-                history.subscription_id == subscription.subscription_id,
-                history.delivery_latency.is_not(None),
-            )
-            .order_by(history.id.desc())
-            .limit(1)
-        )
-        with self._database.transaction() as connection:
-            milliseconds = connection.execute(query).scalar_one_or_none()
-        return None if milliseconds is None else milliseconds / 1000
 
     def delivered_commands(self, record: PublicationRecord, subscription: SubscriptionRecord) -> dict[str, int]:
         """Return the commands delivered since the subscription was created, by article."""

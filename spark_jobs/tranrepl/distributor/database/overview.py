@@ -1,29 +1,27 @@
-"""All publications of a distribution database at a glance: a few queries, whatever their number.
+"""State of the agents: log readers and subscriptions with their backlog, latency, last run and last error. A few
+queries tell it of all publications, whatever their number.
 
-No server but the database is asked: a Subscriber's watermark is the one that its last run recorded.
+No server but the database is asked: a Subscriber's watermark is the one that its last run recorded, unless the caller
+has asked the Subscriber.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import LateralFromClause
 
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.healing import (
-    Aftermath,
-    compared_all,
-    ended_acknowledged,
-    ended_well,
-    heals_snapshot,
-    is_healed,
-    stopped_snapshot,
-)
+from tranrepl.distributor.database.errors import RecordedError, errors_of_ids
+from tranrepl.distributor.database.healing import ended_acknowledged
+from tranrepl.distributor.database.publications import PublicationRecord
+from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import (
     RunStatus,
     SubscriptionStatus,
@@ -34,9 +32,39 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
-from tranrepl.errors import VALIDATION_FAILED
+from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.settings.publication import Publication
 
-_NO_SEQNO = b""
+WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
+EXPIRING_SHARE = 0.8
+"""The part of max_distretention after which a subscription is about to expire."""
+_DELIVERED_WELL = (RunStatus.SUCCEED, RunStatus.IN_PROGRESS, RunStatus.IDLE)
+
+
+class SubscriptionState(StrEnum):
+    """In Replication Monitor's words, the worst first."""
+
+    EXPIRED = "Expired"
+    """Deactivated: it must be reinitialized."""
+    ERROR = "Error"
+    PERFORMANCE_CRITICAL = "Performance critical"
+    EXPIRING_SOON = "Expiring soon"
+    UNINITIALIZED = "Uninitialized"
+    RETRYING = "Retrying failed command"
+    NOT_RUNNING = "Not running"
+    RUNNING = "Running"
+
+
+WRONG_STATES = frozenset(
+    {
+        SubscriptionState.EXPIRED,
+        SubscriptionState.ERROR,
+        SubscriptionState.PERFORMANCE_CRITICAL,
+        SubscriptionState.EXPIRING_SOON,
+        SubscriptionState.RETRYING,
+    }
+)
+"""Those in which somebody should look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,62 +82,94 @@ class AgentRun:
         """How it ended for whoever looks at what is wrong: well, once its error is acknowledged."""
         return RunStatus.SUCCEED if self.acknowledged else self.status
 
-
-@dataclass(frozen=True, slots=True)
-class AgentError:
-    """The newest error of an agent. `healed`: it is over (`healing`)."""
-
-    time: datetime
-    text: str
-    xact_seqno: bytes | None
-    """The transaction that could not be applied; None where it was none of a transaction, as a failed validation."""
-    healed: bool
-    acknowledged_at: datetime | None
-    acknowledged_by: str | None
+    @property
+    def failed(self) -> bool:
+        return self.standing in (RunStatus.FAIL, RunStatus.RETRY)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is stored and not delivered; the batch that the watermark is inside of counts as a whole."""
+    """What is stored and not delivered; nothing, as long as a subscription waits for its snapshot."""
 
+    transactions: int
     commands: int
     since: datetime | None
     """When the first of it was committed; None where all is delivered."""
+    at_most: bool = True
+    """The batch that the watermark is inside of counts as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionOverview:
-    """Where a subscription stands."""
+    """State of a subscription."""
 
     subscription: str
     status: SubscriptionStatus
+    watermark: bytes
     last_run: AgentRun | None
-    last_error: AgentError | None
+    last_error: RecordedError | None
+    """Newest error that is no skipped command."""
     backlog: Backlog
     delivery_rate: float | None
-    """Commands a second of the last run that delivered; None before the first."""
-    latency_ms: int | None
+    """Commands a second of the last run that delivered without an error, else of all on average; None before the first.
+    Source: `sp_replmonitorsubscriptionpendingcmds`."""
+    last_latency_seconds: float | None
     """From commit to commit, of the last run that delivered; None before the first."""
-    latencies: Sequence[int | None]
+    latencies: Sequence[int | None] = ()
     """The longest latency of each part of the time looked back at, in milliseconds; None where nothing was
     delivered."""
+
+    @property
+    def latency_seconds(self) -> float | None:
+        """How long the first undelivered command has waited; None where nothing is undelivered."""
+        since = self.backlog.since
+        return None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
+
+    @property
+    def estimated_seconds(self) -> float:
+        """Seconds to deliver the backlog, at the rate of the last runs; one for each command where no rate is known."""
+        return self.backlog.commands / (self.delivery_rate or 1.0)
+
+    def is_slow(self, publication: Publication) -> bool:
+        """Return whether the first undelivered command has waited for the publication's `latency_threshold`."""
+        latency, threshold = self.latency_seconds, publication.latency_threshold
+        return latency is not None and threshold is not None and latency >= threshold
+
+    def expires_soon(self, publication: Publication) -> bool:
+        """Return whether clean-up deactivates the subscription soon, unless it delivers."""
+        longest = publication.distributor.max_distretention * 3600
+        return (self.latency_seconds or 0.0) >= longest * EXPIRING_SHARE
+
+    def state(self, publication: Publication) -> SubscriptionState:
+        """Return the state, the worst of those that hold."""
+        run = self.last_run.standing if self.last_run is not None else None
+        found = {
+            SubscriptionState.EXPIRED: self.status is SubscriptionStatus.INACTIVE,
+            SubscriptionState.ERROR: run is RunStatus.FAIL,
+            SubscriptionState.PERFORMANCE_CRITICAL: self.is_slow(publication),
+            SubscriptionState.EXPIRING_SOON: self.expires_soon(publication),
+            SubscriptionState.UNINITIALIZED: run is None or self.status in WITHOUT_SNAPSHOT,
+            SubscriptionState.RETRYING: run is RunStatus.RETRY,
+            SubscriptionState.RUNNING: run in (RunStatus.START, RunStatus.IN_PROGRESS),
+        }
+        return next((state for state, holds in found.items() if holds), SubscriptionState.NOT_RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationOverview:
-    """Where a publication's log reader and subscriptions stand."""
+    """State of a publication's log reader and of its subscriptions."""
 
     publication: str
     publisher_db: str
     store: str
     last_run: AgentRun | None
-    last_error: AgentError | None
+    last_error: RecordedError | None
     stored_commands: int
-    subscriptions: Sequence[SubscriptionOverview]
+    subscriptions: Sequence[SubscriptionOverview] = ()
 
 
 class Overview:
-    """Queries over all publications at once."""
+    """Queries for the state of agents."""
 
     def __init__(self, database: DatabaseConnection) -> None:
         self._database = database
@@ -120,123 +180,151 @@ class Overview:
         Latencies are of the time `within`, until now, in so many `parts`. Raises ConfigurationError where another
         version made the tables, TransientError where the database is away.
         """
+        chosen = mspublications.c.publication.in_(names)
         with self._database.transaction() as connection:
-            reading = _Reading(connection, names)
-            subscriptions = reading.subscriptions(reading.latencies(within, parts), parts)
+            latencies = _latencies(connection, chosen, within, parts)
+            subscriptions: dict[int, list[SubscriptionOverview]] = defaultdict(list)
+            for row, found in _subscriptions(connection, chosen, {}):
+                longest = latencies.get(row.subscription_id, {})
+                each = [longest.get(part) for part in range(parts)]
+                subscriptions[row.publication_id].append(replace(found, latencies=each))
             return [
-                PublicationOverview(
-                    publication=row.publication,
-                    publisher_db=row.publisher_db,
-                    store=row.store,
-                    last_run=_run(row),
-                    last_error=_error(row, Aftermath(row.good_time)),
-                    stored_commands=int(row.stored),
-                    subscriptions=subscriptions[row.publication_id],
-                )
-                for row in reading.publications()
+                replace(found, subscriptions=subscriptions[row.publication_id])
+                for row, found in _publications(connection, chosen)
             ]
 
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    connection: sa.Connection
-    names: Collection[str]
-
-    def publications(self) -> Sequence[sa.Row[Any]]:
-        publication = mspublications.c
-        stored = (
-            sa.select(sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0))
-            .where(msrepl_batches.c.publication_id == publication.publication_id)
-            .scalar_subquery()
-        )
-        newest = _newest(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id)
-        error = _newest_error(publication.publication_id, msrepl_errors.c.subscription.is_(None))
-        good = _newest_good(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id)
-        query = (
-            sa.select(publication.publication_id, publication.publication, publication.publisher_db, publication.store)
-            .add_columns(stored.label("stored"), *_columns_of_run(newest), *_columns_of_error(error, good))
-            .select_from(_joined(mspublications, newest, error, good))
-            .where(publication.publication.in_(self.names))
-            .order_by(publication.publication)
-        )
-        return self.connection.execute(query).all()
-
-    def subscriptions(
-        self, latencies: Mapping[int, Mapping[int, int]], parts: int
-    ) -> Mapping[int, Sequence[SubscriptionOverview]]:
-        found: dict[int, list[SubscriptionOverview]] = defaultdict(list)
-        for row in self.connection.execute(self._subscriptions()):
-            mine = latencies.get(row.subscription_id, {})
-            since = Aftermath(
-                row.good_time, row.validated_time, row.copied_time, bytes(row.watermark), row.undelivered > 0
-            )
-            found[row.publication_id].append(
-                SubscriptionOverview(
-                    subscription=row.subscription,
-                    status=SubscriptionStatus(row.status),
-                    last_run=_run(row),
-                    last_error=_error(row, since),
-                    backlog=Backlog(int(row.undelivered), row.since),
-                    delivery_rate=row.delivery_rate,
-                    latency_ms=row.delivery_latency,
-                    latencies=[mine.get(part) for part in range(parts)],
-                )
-            )
+    def log_reader(self, record: PublicationRecord) -> PublicationOverview:
+        """Return the state of one publication's log reader, without the subscriptions."""
+        with self._database.transaction() as connection:
+            ((_, found),) = _publications(connection, mspublications.c.publication_id == record.publication_id)
         return found
 
-    def _subscriptions(self) -> sa.Select[Any]:
-        subscription, history = mssubscriptions.c, msdistribution_history.c
-        mine = history.subscription_id == subscription.subscription_id
-        newest = _newest(msdistribution_history, mine)
-        delivered = _newest(msdistribution_history, mine & (history.delivery_rate > 0), "delivered")
-        known = _newest(msdistribution_history, mine & history.xact_seqno.is_not(None), "known")
-        error = _newest_error(subscription.publication_id, msrepl_errors.c.subscription == subscription.subscription)
-        watermark = sa.func.coalesce(known.c.xact_seqno, subscription.subscription_seqno, _NO_SEQNO)
-        backlog = (
-            sa.select(
-                sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0).label("undelivered"),
-                sa.func.min(msrepl_batches.c.first_commit_time).label("since"),
-            )
-            .where(
-                msrepl_batches.c.publication_id == subscription.publication_id,
-                msrepl_batches.c.last_xact_seqno > watermark,
-            )
-            .lateral("backlog")
-        )
-        good = _newest_good(msdistribution_history, mine)
-        publications = mssubscriptions.join(
-            mspublications, mspublications.c.publication_id == subscription.publication_id
-        )
-        validated, copied = _newest_validation(mine, error), _newest_snapshot(mine, error)
-        joined = _joined(publications, newest, delivered, known, error, good, validated, copied)
-        return (
-            sa.select(subscription.publication_id, subscription.subscription_id, subscription.subscription)
-            .add_columns(subscription.status, delivered.c.delivery_rate, delivered.c.delivery_latency)
-            .add_columns(*_columns_of_run(newest), backlog.c.undelivered, backlog.c.since)
-            .add_columns(*_columns_of_error(error, good), watermark.label("watermark"))
-            .add_columns(validated.c.time.label("validated_time"), copied.c.time.label("copied_time"))
-            .select_from(joined.join(backlog, sa.true()))
-            .where(mspublications.c.publication.in_(self.names))
-            .order_by(subscription.subscription)
-        )
-
-    def latencies(self, within: timedelta, parts: int) -> Mapping[int, Mapping[int, int]]:
-        """Return the longest latency of each part of the time in which something was delivered, by subscription."""
-        history = msdistribution_history.c
-        since = sa.func.now() - within
-        seconds = sa.func.extract("epoch", history.time - since)
-        part = sa.cast(sa.func.floor(seconds * parts / within.total_seconds()), sa.Integer)
-        query = (
-            sa.select(history.subscription_id, sa.func.least(part, parts - 1), sa.func.max(history.delivery_latency))
-            .join(mspublications, mspublications.c.publication_id == history.publication_id)
-            .where(mspublications.c.publication.in_(self.names), history.time >= since)
-            .where(history.delivery_latency.is_not(None))
-            .group_by(history.subscription_id, part)
-        )
-        found: dict[int, dict[int, int]] = defaultdict(dict)
-        for subscription_id, at, longest in self.connection.execute(query):
-            found[subscription_id][at] = longest
+    def subscription(self, subscription: SubscriptionRecord, watermark: bytes | None) -> SubscriptionOverview:
+        """Return the state of one subscription. `watermark`: the Subscriber's, where that gave it."""
+        number = subscription.subscription_id
+        with self._database.transaction() as connection:
+            known = {} if watermark is None else {number: watermark}
+            ((_, found),) = _subscriptions(connection, mssubscriptions.c.subscription_id == number, known)
         return found
+
+
+def _publications(
+    connection: sa.Connection, chosen: sa.ColumnElement[bool]
+) -> list[tuple[sa.Row[Any], PublicationOverview]]:
+    publication = mspublications.c
+    stored = (
+        sa.select(sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0))
+        .where(msrepl_batches.c.publication_id == publication.publication_id)
+        .scalar_subquery()
+    )
+    newest = _newest(mslogreader_history, mslogreader_history.c.publication_id == publication.publication_id)
+    error = _newest_error(publication.publication_id, msrepl_errors.c.subscription.is_(None))
+    query = (
+        sa.select(publication.publication_id, publication.publication, publication.publisher_db, publication.store)
+        .add_columns(stored.label("stored"), *_columns_of_run(newest), error.c.id.label("error_id"))
+        .select_from(_joined(mspublications, newest, error))
+        .where(chosen)
+        .order_by(publication.publication)
+    )
+    rows = connection.execute(query).all()
+    errors = errors_of_ids(connection, {it.error_id for it in rows if it.error_id is not None})
+    return [
+        (
+            row,
+            PublicationOverview(
+                publication=row.publication,
+                publisher_db=row.publisher_db,
+                store=row.store,
+                last_run=_run(row),
+                last_error=errors.get(row.error_id),
+                stored_commands=int(row.stored),
+            ),
+        )
+        for row in rows
+    ]
+
+
+def _subscriptions(
+    connection: sa.Connection, chosen: sa.ColumnElement[bool], watermarks: Mapping[int, bytes]
+) -> list[tuple[sa.Row[Any], SubscriptionOverview]]:
+    """Return the chosen subscriptions, in the order of their names. `watermarks`: those that Subscribers gave."""
+    rows = connection.execute(_select_subscriptions(chosen, watermarks)).all()
+    errors = errors_of_ids(connection, {it.error_id for it in rows if it.error_id is not None}, watermarks)
+    return [
+        (
+            row,
+            SubscriptionOverview(
+                subscription=row.subscription,
+                status=SubscriptionStatus(row.status),
+                watermark=bytes(row.watermark),
+                last_run=_run(row),
+                last_error=errors.get(row.error_id),
+                backlog=Backlog(int(row.transactions), int(row.commands), row.since),
+                delivery_rate=row.delivery_rate,
+                last_latency_seconds=None if row.delivery_latency is None else row.delivery_latency / 1000,
+            ),
+        )
+        for row in rows
+    ]
+
+
+def _select_subscriptions(chosen: sa.ColumnElement[bool], watermarks: Mapping[int, bytes]) -> sa.Select[Any]:
+    subscription, history, batches = mssubscriptions.c, msdistribution_history.c, msrepl_batches.c
+    mine = history.subscription_id == subscription.subscription_id
+    newest = _newest(msdistribution_history, mine)
+    delivered_well = history.runstatus.in_(_DELIVERED_WELL) & (history.delivery_rate > 0)
+    delivered = _newest(msdistribution_history, mine & delivered_well, "delivered")
+    average = sa.select(sa.func.avg(history.delivery_rate)).where(mine, history.delivery_rate > 0).scalar_subquery()
+    measured = _newest(msdistribution_history, mine & history.delivery_latency.is_not(None), "measured")
+    known = _newest(msdistribution_history, mine & history.xact_seqno.is_not(None), "known")
+    error = _newest_error(subscription.publication_id, msrepl_errors.c.subscription == subscription.subscription)
+    recorded = sa.func.coalesce(known.c.xact_seqno, subscription.subscription_seqno, FIRST_XACT_SEQNO)
+    given = {number: sa.literal(it, sa.LargeBinary) for number, it in watermarks.items()}
+    watermark = sa.case(given, value=subscription.subscription_id, else_=recorded) if given else recorded
+    backlog = (
+        sa.select(
+            sa.func.coalesce(sa.func.sum(batches.transactions), 0).label("transactions"),
+            sa.func.coalesce(sa.func.sum(batches.commands), 0).label("commands"),
+            sa.func.min(batches.first_commit_time).label("since"),
+        )
+        .where(
+            batches.publication_id == subscription.publication_id,
+            batches.last_xact_seqno > watermark,
+            subscription.status.not_in(WITHOUT_SNAPSHOT),
+        )
+        .lateral("backlog")
+    )
+    publications = mssubscriptions.join(mspublications, mspublications.c.publication_id == subscription.publication_id)
+    return (
+        sa.select(subscription.publication_id, subscription.subscription_id, subscription.subscription)
+        .add_columns(subscription.status, watermark.label("watermark"), error.c.id.label("error_id"))
+        .add_columns(sa.func.coalesce(delivered.c.delivery_rate, average).label("delivery_rate"))
+        .add_columns(measured.c.delivery_latency, *_columns_of_run(newest))
+        .add_columns(backlog.c.transactions, backlog.c.commands, backlog.c.since)
+        .select_from(_joined(publications, newest, delivered, measured, known, error, backlog))
+        .where(chosen)
+        .order_by(subscription.subscription)
+    )
+
+
+def _latencies(
+    connection: sa.Connection, chosen: sa.ColumnElement[bool], within: timedelta, parts: int
+) -> Mapping[int, Mapping[int, int]]:
+    """Return the longest latency of each part of the time in which something was delivered, by subscription."""
+    history = msdistribution_history.c
+    since = sa.func.now() - within
+    seconds = sa.func.extract("epoch", history.time - since)
+    part = sa.cast(sa.func.floor(seconds * parts / within.total_seconds()), sa.Integer)
+    query = (
+        sa.select(history.subscription_id, sa.func.least(part, parts - 1), sa.func.max(history.delivery_latency))
+        .join(mspublications, mspublications.c.publication_id == history.publication_id)
+        .where(chosen, history.time >= since, history.delivery_latency.is_not(None))
+        .group_by(history.subscription_id, part)
+    )
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    for subscription_id, at, longest in connection.execute(query):
+        found[subscription_id][at] = longest
+    return found
 
 
 def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newest") -> LateralFromClause:
@@ -245,30 +333,10 @@ def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newe
 
 
 def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElement[bool]) -> LateralFromClause:
+    """Return the newest error that is no skipped command: those stopped nothing."""
     errors = msrepl_errors.c
-    mine = sa.and_(errors.publication_id == publication_id, chosen, ~errors.skipped)
-    rows = sa.select(errors.time, errors.error_code, errors.error_text, errors.xact_seqno)
-    rows = rows.add_columns(errors.acknowledged_at, errors.acknowledged_by)
-    rows = rows.add_columns(stopped_snapshot().label("of_snapshot")).where(mine)
+    rows = sa.select(errors.id).where(errors.publication_id == publication_id, chosen, ~errors.skipped)
     return rows.order_by(errors.id.desc()).limit(1).lateral("error")
-
-
-def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> LateralFromClause:
-    return _newest(history, mine & ended_well(history), "good")
-
-
-def _newest_validation(mine: sa.ColumnElement[bool], error: LateralFromClause) -> LateralFromClause:
-    """Return the newest validation that passed since the error, where that is a validation's; otherwise none."""
-    history = msdistribution_history
-    since = error.c.error_code.startswith(VALIDATION_FAILED) & (history.c.time > error.c.time)
-    return _newest(history, mine & since & compared_all(history), "validated")
-
-
-def _newest_snapshot(mine: sa.ColumnElement[bool], error: LateralFromClause) -> LateralFromClause:
-    """Return the newest run that heals the error, where that is a snapshot's; otherwise none."""
-    history = msdistribution_history
-    since = error.c.of_snapshot & (history.c.time > error.c.time)
-    return _newest(history, mine & since & heals_snapshot(history), "copied")
 
 
 def _joined(table: sa.FromClause, *each: LateralFromClause) -> sa.FromClause:
@@ -281,29 +349,7 @@ def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
     return [newest.c.runstatus, newest.c.time, newest.c.comments, newest.c.acknowledged]
 
 
-def _columns_of_error(error: LateralFromClause, good: LateralFromClause) -> list[sa.ColumnElement[Any]]:
-    own = [error.c.time.label("error_time"), error.c.xact_seqno.label("error_seqno")]
-    said = [error.c.error_code, error.c.error_text, error.c.of_snapshot]
-    said += [error.c.acknowledged_at, error.c.acknowledged_by]
-    return [*own, *said, good.c.time.label("good_time")]
-
-
 def _run(row: sa.Row[Any]) -> AgentRun | None:
     if row.runstatus is None:
         return None
     return AgentRun(RunStatus(row.runstatus), row.time, row.comments, row.acknowledged)
-
-
-def _error(row: sa.Row[Any], since: Aftermath) -> AgentError | None:
-    if row.error_time is None:
-        return None
-    seqno = None if row.error_seqno is None else bytes(row.error_seqno)
-    healed = is_healed(
-        row.error_time,
-        row.error_code,
-        seqno,
-        since,
-        of_snapshot=row.of_snapshot,
-        acknowledged=row.acknowledged_at is not None,
-    )
-    return AgentError(row.error_time, row.error_text, seqno, healed, row.acknowledged_at, row.acknowledged_by)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.watermarks import KnownWatermark, known_watermarks
 from tranrepl.distributor.monitoring.period import Period
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
-from tranrepl.distributor.monitoring.watermarks import KnownWatermark, known_watermarks
-from tranrepl.distributor.tables import msrepl_batches
+from tranrepl.distributor.tables import msrepl_batches, mssubscriptions
 
 
 def backlog_since_last_run(
@@ -21,7 +21,7 @@ def backlog_since_last_run(
 
     The batch that a watermark is inside of counts as a whole.
     """
-    known = known_watermarks(connection, record)
+    known = known_watermarks(connection, mssubscriptions.c.publication_id == record.publication_id)
     marks = {number: known[number] for number in chosen}
     registered = _registered(connection, record, period, marks) if marks else {}
     largest: list[int | None] = [None] * period.parts

@@ -45,8 +45,6 @@ class ArticleSettings:
 class RegisteredSettings:
     """What is registered, beside the file as Airflow parsed it last."""
 
-    file_known: bool
-    """False where an earlier version parsed the file: then nothing is compared."""
     publication: Sequence[Setting]
     """Its own, and its subscriptions."""
     articles: Sequence[ArticleSettings]
@@ -56,42 +54,39 @@ class RegisteredSettings:
         return [it for it in self.articles if it.differs]
 
 
-def registered_settings(
-    connection: sa.Connection, record: MonitoredRecord, file: Publication | None
-) -> RegisteredSettings:
+def registered_settings(connection: sa.Connection, record: MonitoredRecord, file: Publication) -> RegisteredSettings:
     """Return the settings of both sides."""
     articles = read_articles(connection, record.publication_id, ArticleStatus.ACTIVE)
     ended = {it.source for it in read_articles(connection, record.publication_id, ArticleStatus.ENDED)}
     return RegisteredSettings(
-        file_known=file is not None,
         publication=list(_publication(record, file)),
         articles=list(_articles(articles, ended, file)),
     )
 
 
-def _publication(record: MonitoredRecord, file: Publication | None) -> Iterator[Setting]:
-    yield _setting("distributor.store", record.store, None if file is None else file.distributor.store)
+def _publication(record: MonitoredRecord, file: Publication) -> Iterator[Setting]:
+    yield _setting("distributor.store", record.store, file.distributor.store)
     yield Setting("Publisher's database", record.publisher_db, None, differs=False)
     yield Setting("replication slot", record.slot_name, None, differs=False)
-    wanted = {} if file is None else {it.name: it.connection for it in file.subscriptions}
+    wanted = {it.name: it.connection for it in file.subscriptions}
     for it in record.subscriptions.values():
         text = f"{it.status}, database {it.subscriber_db}"
         name = wanted.pop(it.subscription, None)
         in_file = None if name is None else f"connection {name}"
-        yield Setting(f"subscription {it.subscription}", text, in_file, differs=file is not None and name is None)
+        yield Setting(f"subscription {it.subscription}", text, in_file, differs=name is None)
     for name, connection_id in wanted.items():
         yield Setting(f"subscription {name}", None, f"connection {connection_id}", differs=True)
 
 
-def _setting(name: str, registered: str, in_file: str | None) -> Setting:
-    return Setting(name, registered, in_file, differs=in_file is not None and in_file != registered)
+def _setting(name: str, registered: str, in_file: str) -> Setting:
+    return Setting(name, registered, in_file, differs=in_file != registered)
 
 
 def _articles(
-    registered: Sequence[RegisteredArticle], ended: Collection[TableName], file: Publication | None
+    registered: Sequence[RegisteredArticle], ended: Collection[TableName], file: Publication
 ) -> Iterator[ArticleSettings]:
     left = {it.source: it for it in registered}
-    for article in file.articles if file is not None else ():
+    for article in file.articles:
         known = left.pop(registered_source(article, registered), None)
         if known is None and article.source in ended:
             yield ArticleSettings(str(article.source), differs=False, problem=_ENDED, settings=())
@@ -101,8 +96,7 @@ def _articles(
             settings = list(_compared(known, article))
             yield ArticleSettings(str(known.source), any(it.differs for it in settings), None, settings)
     for source, known in left.items():
-        problem = None if file is None else _NOT_IN_FILE
-        yield ArticleSettings(str(source), file is not None, problem, list(_compared(known, None)))
+        yield ArticleSettings(str(source), differs=True, problem=_NOT_IN_FILE, settings=list(_compared(known, None)))
 
 
 def _compared(known: RegisteredArticle, article: Article | None) -> Iterator[Setting]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.watermarks import known_watermarks
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
-from tranrepl.distributor.monitoring.watermarks import known_watermarks
-from tranrepl.distributor.tables import msschema_changes
+from tranrepl.distributor.tables import msschema_changes, mssubscriptions
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.schema.words import parts_in_words
 
@@ -44,7 +44,7 @@ def newest_changes(connection: sa.Connection, record: MonitoredRecord, count: in
         .limit(count)
     )
     rows = connection.execute(query).all()
-    marks = known_watermarks(connection, record)
+    marks = known_watermarks(connection, mssubscriptions.c.publication_id == record.publication_id)
     reached = {it.subscription: marks[number].xact_seqno for number, it in record.subscriptions.items()}
     return [_change(row, reached) for row in reversed(rows)]
 

@@ -215,6 +215,7 @@ def upgrade() -> None:
         sa.Column("error_type", sa.Text(), nullable=False),
         sa.Column("error_code", sa.Text(), nullable=True),
         sa.Column("error_text", sa.Text(), nullable=False),
+        sa.Column("remedy", sa.Text(), nullable=True, comment="What to do about it"),
         sa.Column("article", sa.Text(), nullable=True),
         sa.Column("xact_seqno", sa.LargeBinary(length=16), nullable=True),
         sa.Column("command_id", sa.BigInteger(), nullable=True),

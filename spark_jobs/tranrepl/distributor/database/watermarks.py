@@ -8,7 +8,6 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.tables import msdistribution_history, mssubscriptions
 
 _NO_SEQNO = b""
@@ -23,13 +22,13 @@ class KnownWatermark:
     time: datetime | None
 
 
-def known_watermarks(connection: sa.Connection, record: MonitoredRecord) -> Mapping[int, KnownWatermark]:
-    """Return the last known watermark of each subscription."""
+def known_watermarks(connection: sa.Connection, chosen: sa.ColumnElement[bool]) -> Mapping[int, KnownWatermark]:
+    """Return the last known watermark of each of the chosen subscriptions, by their numbers."""
     history = msdistribution_history.c
     newest = (
         sa.select(history.xact_seqno, history.time)
         .where(history.subscription_id == mssubscriptions.c.subscription_id, history.xact_seqno.is_not(None))
-        .order_by(history.time.desc())
+        .order_by(history.id.desc())
         .limit(1)
         .lateral("newest")
     )
@@ -40,6 +39,6 @@ def known_watermarks(connection: sa.Connection, record: MonitoredRecord) -> Mapp
             newest.c.time,
         )
         .select_from(mssubscriptions.outerjoin(newest, sa.true()))
-        .where(mssubscriptions.c.publication_id == record.publication_id)
+        .where(chosen)
     )
     return {row.subscription_id: KnownWatermark(bytes(row.watermark), row.time) for row in connection.execute(query)}

@@ -1,4 +1,4 @@
-"""Answers that pages do not wait for."""
+"""Queries that no page waits for."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Callable
 import pytest
 
 from support.observed import wait_until
-from tranrepl_airflow.monitor import kept_answers
-from tranrepl_airflow.monitor.kept_answers import KeptAnswers
+from tranrepl_airflow.monitor import background_queries
+from tranrepl_airflow.monitor.background_queries import CachedQuery
 
 
-def _last(answers: KeptAnswers[str, int], key: str) -> Callable[[], bool]:
+def _last(answers: CachedQuery[str, int], key: str) -> Callable[[], bool]:
     return lambda: answers.last(key) is not None
 
 
-def test_an_answer_is_there_later_and_kept() -> None:
+def test_an_answer_is_there_later_and_cached() -> None:
     asked: list[str] = []
 
     def ask(key: str) -> int:
         asked.append(key)
         return len(asked)
 
-    answers = KeptAnswers[str, int](ask, 60.0)
+    answers = CachedQuery[str, int](ask, 60.0)
     wait_until(_last(answers, "a"))
     assert (answers.last("a"), asked) == (1, ["a"])
 
 
-def test_a_question_that_hangs_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_hangs_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, over = [], threading.Event()
 
     def ask(key: str) -> int:
@@ -37,17 +37,17 @@ def test_a_question_that_hangs_is_asked_again(monkeypatch: pytest.MonkeyPatch) -
             over.wait()
         return len(asked)
 
-    answers = KeptAnswers[str, int](ask, 60.0)
+    answers = CachedQuery[str, int](ask, 60.0)
     assert answers.last("a") is None
     wait_until(lambda: asked == ["a"])
     assert answers.last("a") is None
     assert asked == ["a"]
-    monkeypatch.setattr(kept_answers, "_AWAITED_SECONDS", 0.0)
+    monkeypatch.setattr(background_queries, "_AWAITED_SECONDS", 0.0)
     wait_until(_last(answers, "a"))
     over.set()
 
 
-def test_a_question_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     asked: list[str] = []
 
@@ -57,6 +57,6 @@ def test_a_question_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -
             raise ValueError(key)
         return len(asked)
 
-    answers = KeptAnswers[str, int](ask, 0.0)
+    answers = CachedQuery[str, int](ask, 0.0)
     wait_until(_last(answers, "a"))
     assert asked[:2] == ["a", "a"]

@@ -1,0 +1,126 @@
+"""Errors as the pages show them: of an agent the newest, of a publication all that are recorded or that stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database.errors import RecordedError, newest_errors, standing_errors
+from tranrepl.distributor.monitoring.publication import MonitoredRecord
+from tranrepl.distributor.stored_commands import first_transaction
+from tranrepl.errors import ErrorKind
+from tranrepl.next_steps import Place, named, step_lines, usual_file
+
+WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
+PAGE = 50
+"""Errors on one page."""
+
+
+class ShownError(BaseModel):
+    """An error. Its text is only for those who may edit the DAG, as are key, command and next steps."""
+
+    id: int
+    time: datetime
+    subscription: str | None
+    """None for the log reader."""
+    kind: ErrorKind
+    number: str | None
+    """SQL Server's number, and the database's own."""
+    text: str
+    """Message and remedy, a line each."""
+    article: str | None
+    xact_seqno: str | None
+    """The transaction of the failing command, with 0x; None where it was none of a command."""
+    command_id: int | None
+    key: str | None = None
+    """The row of the failing command. Only a publication's list of errors has it, the command and the next steps."""
+    command: str | None = None
+    """As `tranrepl browse` shows it."""
+    skipped: bool
+    healed: bool
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+    next_steps: list[str] = []
+    """What can be done, as lines of a shell; none where it is healed, was skipped, or is not the agent's newest."""
+
+    @classmethod
+    def of(cls, error: RecordedError, publication: str, *, values: bool) -> Self:
+        """Return an error, with values of rows only where `values`."""
+        report, place = error.report, Place(usual_file(publication), error.subscription or "")
+        return cls(
+            id=error.id,
+            time=error.time,
+            subscription=error.subscription,
+            kind=report.kind,
+            number=report.number,
+            text=named(error.text, place, report.article) if values else WITHHELD,
+            article=report.article,
+            xact_seqno=f"0x{report.xact_seqno}" if report.xact_seqno else None,
+            command_id=report.command_id,
+            skipped=error.skipped,
+            healed=error.healed,
+            acknowledged_at=error.acknowledged_at,
+            acknowledged_by=error.acknowledged_by,
+        )
+
+
+class ErrorList(BaseModel):
+    errors: list[ShownError]
+    subscriptions: list[str]
+    """All of the publication."""
+    earlier: int | None
+    """What to ask for `before` to get the earlier ones; None where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorQuestion:
+    """Which errors are selected."""
+
+    publication: str
+    may_edit: bool
+    subscription: str | None = None
+    before: int | None = None
+
+    def ask(self, connection: sa.Connection, record: MonitoredRecord) -> ErrorList:
+        """Return the newest of the chosen errors, the latest first."""
+        found = newest_errors(connection, record.publication_id, PAGE + 1, self.subscription, self.before)
+        errors = found[:PAGE]
+        newest = {it.subscription: it.id for it in reversed(errors)} if self.before is None else {}
+        return ErrorList(
+            errors=[self._shown(it, is_newest=newest.get(it.subscription) == it.id) for it in errors],
+            subscriptions=[it.subscription for it in record.subscriptions.values()],
+            earlier=errors[-1].id if len(found) > PAGE else None,
+        )
+
+    def _shown(self, error: RecordedError, *, is_newest: bool) -> ShownError:
+        shown = ShownError.of(error, self.publication, values=self.may_edit)
+        if self.may_edit:
+            shown.key, shown.command = error.report.key, error.report.command
+            if is_newest and error.stands:
+                place = Place(usual_file(self.publication), error.subscription or "")
+                shown.next_steps = list(step_lines(error.report, place))
+        return shown
+
+
+def standing_failures(database: DistributionDatabase, publication: str, *, values: bool) -> list[ShownError]:
+    """Return the newest error of each subscription, where it stands, with what it says only where `values`."""
+    record = database.publications.find(publication)
+    with database.transaction() as connection:
+        errors: Sequence[RecordedError] = () if record is None else standing_errors(connection, record.publication_id)
+    return [ShownError.of(it, publication, values=values) for it in errors]
+
+
+def next_transaction(database: DistributionDatabase, record: PublicationRecord, subscription: str) -> bytes | None:
+    """Return the `xact_seqno` of the first stored transaction that the subscription does not have, as its last run
+    recorded; None where it has all of them, or is not set up."""
+    found = database.subscriptions.find(record, subscription)
+    if found is None:
+        return None
+    known = database.overview.subscription(found, None).watermark
+    return first_transaction(record, database.batches.after(record, known), known)
