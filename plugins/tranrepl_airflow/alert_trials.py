@@ -13,10 +13,11 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from tranrepl.admin.alert_trials import TRIALS, AlertTrial
 from tranrepl.printable import one_line
-from tranrepl.settings.alert import Alert, AlertLevel
+from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.submission import write_private
-from tranrepl_airflow.alerts import AlertEvent, AlertFields, new_notifier, notify
+from tranrepl_airflow.alerts import trial_alert
+from tranrepl_airflow.notifiers import new_notifier, notify
 
 
 def tried(publication: Publication) -> list[AlertTrial]:
@@ -26,13 +27,7 @@ def tried(publication: Publication) -> list[AlertTrial]:
 
 def sent(publication: Publication) -> list[AlertTrial]:
     """Send one test alert through each notifier, whatever its level."""
-    fields = AlertFields(
-        event=AlertEvent.TEST,
-        summary=f"{publication.publication}: test alert",
-        publication=publication.publication,
-        text="a test alert: nothing has happened",
-        level=AlertLevel.ERROR,
-    )
+    fields = trial_alert(publication.publication)
 
     def send(alert: Alert) -> str:
         notify(alert, fields, {})

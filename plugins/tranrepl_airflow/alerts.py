@@ -1,29 +1,26 @@
-"""Alerts: a publication's notifiers, notified once when something needs a person.
-
-A task's callbacks run in the task's process (in the DAG processor where its worker was killed), a deadline's in the
-executor. So all that an alert says comes from the error at hand and from settings: no database is queried.
-"""
+"""What each alert says, from which error and with which remedy. Notifiers send it (`notifiers`), and a task's callbacks
+and operators have it sent (`alert_callbacks`)."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from importlib import import_module
-from typing import Any, cast
+from functools import reduce
+from typing import TYPE_CHECKING
 
-from airflow.sdk import BaseNotifier, Context
-from airflow.sdk.log import redact  # type: ignore[attr-defined]
+from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.skipped_report import skipped_steps, skipped_warning
+from tranrepl.next_steps import RUNBOOK, Place, named, step_lines
+from tranrepl.printable import one_line
+from tranrepl.settings.alert import AlertLevel
 
-from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
-from tranrepl.next_steps import RUNBOOK, Place, named, step_lines, usual_file
-from tranrepl.printable import one_line, printable
-from tranrepl.settings.alert import Alert, AlertLevel
-from tranrepl.settings.publication import Publication
-from tranrepl_airflow.outcome import ReplicationFailed
+if TYPE_CHECKING:
+    from tranrepl.admin.early_warnings import EarlyWarning
 
-log = logging.getLogger(__name__)
+_SCHEMA_CHANGE_RUNBOOK = "docs/how-to/schema-changes.md"
+_MOST_SCHEMA_CHANGES = 20
 
 
 class AlertEvent(StrEnum):
@@ -45,8 +42,6 @@ class AlertEvent(StrEnum):
 
 
 _NOTHING_HAS_STOPPED = (AlertEvent.RUN_IS_LATE, AlertEvent.COMMAND_SKIPPED, AlertEvent.EARLY_WARNING)
-_LEVELS = tuple(AlertLevel)
-"""The least first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,42 +71,14 @@ class AlertFields:
     level: AlertLevel = AlertLevel.ERROR
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailedAlert:
-    """A task's `on_failure_callback`: notifies one notifier that the task has failed for good."""
-
-    alert: Alert
-    event: AlertEvent
-    publication: str
-    subscription: str = ""
-    only: ErrorKind | None = None
-    """Only for errors of this kind; None: for every failure."""
-
-    def __call__(self, context: Context) -> None:
-        report = _report(context)
-        if self.only is None or report.kind is self.only:
-            place = Place(settings_file_of(context, self.publication), self.subscription)
-            event = AlertEvent.SCHEMA_CHANGE if report.schema_change else self.event
-            fields = alert_fields(event, self.publication, place, report, run_id_of(context))
-            notify(self.alert, fields, context)
-
-
-def task_failed_alerts(
-    publication: Publication, event: AlertEvent, subscription: str = "", only: ErrorKind | None = None
-) -> list[Callable[[Context], None]]:
-    """Return a callback for each of the publication's notifiers."""
-    return [TaskFailedAlert(it, event, publication.publication, subscription, only) for it in publication.alerts]
-
-
-def alert_fields(event: AlertEvent, publication: str, place: Place, error: ErrorReport, run_id: str) -> AlertFields:
+def error_alert(event: AlertEvent, publication: str, place: Place, error: ErrorReport, run_id: str) -> AlertFields:
     """Return what an alert says of an error."""
-    where = "/".join(filter(None, [publication, place.subscription]))
     what = "schema change stops the delivery" if error.schema_change else event.replace("_", " ")
     number = f" with error {error.shown_number}" if error.shown_number else ""
     steps = list(step_lines(error, place))
     return AlertFields(
         event=event,
-        summary=f"{where}: {what}{number}",
+        summary=f"{_where(publication, place.subscription)}: {what}{number}",
         publication=publication,
         subscription=place.subscription,
         number=error.shown_number,
@@ -129,84 +96,81 @@ def alert_fields(event: AlertEvent, publication: str, place: Place, error: Error
     )
 
 
-def notify(alert: Alert, fields: AlertFields, context: Mapping[str, Any]) -> None:
-    """Tell one notifier, whose templates find the fields as `alert`, unless it is to be told only of what asks
-    more of a person. Raises what the notifier raises.
-
-    Values are put into the templates and never taken for templates themselves: the notifier renders its arguments
-    once.
-    """
-    if _LEVELS.index(fields.level) < _LEVELS.index(alert.level):
-        return
-    # A notifier puts its own arguments into the context that it is given.
-    shown = {name: printable(str(value)) for name, value in asdict(fields).items()}
-    template_context = cast("Any", {**context, "alert": shown})
-    new_notifier(alert)(template_context)
-
-
-def notify_all(alerts: Iterable[Alert], fields: AlertFields, context: Mapping[str, Any]) -> None:
-    """Tell every notifier; one that fails is logged and keeps nothing from the others."""
-    for alert in alerts:
-        try:
-            notify(alert, fields, context)
-        except Exception:
-            log.exception("Notifier %s failed", alert.notifier)
+def skipped_alert(publication: str, place: Place, attempts: Sequence[JobResult], run_id: str) -> AlertFields | None:
+    """Return what an alert says of the commands that a run's attempts to deliver have skipped: of the first one, all
+    that is known. None where none was skipped."""
+    total = reduce(JobResult.plus, attempts, JobResult())
+    warning = skipped_warning(place, total)
+    if warning is None:
+        return None
+    first = next(iter(total.first_skipped), ErrorReport(kind=ErrorKind.DATA, message=warning))
+    fields = error_alert(AlertEvent.COMMAND_SKIPPED, publication, place, first, run_id)
+    commands = "1 command" if total.skipped == 1 else f"{total.skipped:,} commands"
+    where = _where(publication, place.subscription)
+    summary = f"{where}: {commands} skipped, the first with error {fields.number}"
+    # The ways on after an error begin with delivering it, or with passing over it: both have happened.
+    return replace(fields, summary=summary, text=warning, next_steps="\n".join(skipped_steps(place, total)), runbook="")
 
 
-def new_notifier(alert: Alert) -> BaseNotifier:
-    """Return the notifier with its arguments. Raises ConfigurationError where the settings do not give one."""
-    module, _, name = alert.notifier.rpartition(".")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"alerts: notifier: {alert.notifier!r} cannot be imported: {error}",
-            remedy="allowed: the import path of an Airflow notifier, as in "
-            "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
-        ) from None
-    if not (isinstance(found, type) and issubclass(found, BaseNotifier)):
-        raise ConfigurationError(f"alerts: notifier: {alert.notifier!r} is no Airflow notifier (BaseNotifier)")
-    try:
-        return cast("Callable[..., BaseNotifier]", found)(**_escaping_html(alert.arguments))
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"alerts: arguments of {alert.notifier}: {error}") from None
+def schema_change_alert(publication: str, place: Place, result: JobResult, run_id: str) -> AlertFields | None:
+    """Return what an alert says of the schema changes that a job met: first what they ask of a person or cost, then
+    which were replicated. None where it met none."""
+    warnings, applied = result.schema_change_warnings, result.applied_schema_changes
+    if not warnings and not applied:
+        return None
+    lines = [named(it, place) for it in (*warnings, *applied)]
+    left = len(lines) - _MOST_SCHEMA_CHANGES
+    more = [f"and {left} more"] if left > 0 else []
+    what = "schema change to look at" if warnings else "schema change replicated"
+    return AlertFields(
+        event=AlertEvent.SCHEMA_CHANGE,
+        summary=f"{_where(publication, place.subscription)}: {what}",
+        publication=publication,
+        subscription=place.subscription,
+        text="\n".join([*lines[:_MOST_SCHEMA_CHANGES], *more]),
+        runbook=_SCHEMA_CHANGE_RUNBOOK,
+        run_id=run_id,
+        level=AlertLevel.WARNING if warnings else AlertLevel.INFO,
+    )
 
 
-def _escaping_html(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Let the template engine escape what goes into HTML: into an argument that is HTML by its name."""
-    return {
-        name: f"{{% autoescape true %}}{value}{{% endautoescape %}}"
-        if "html" in name and isinstance(value, str) and "{{" in value
-        else value
-        for name, value in arguments.items()
-    }
+def early_warning_alert(publication: str, place: Place, warning: EarlyWarning, run_id: str) -> AlertFields:
+    """Return what an alert says of an early warning."""
+    return AlertFields(
+        event=AlertEvent.EARLY_WARNING,
+        summary=f"{_where(publication, warning.subscription)}: {warning.kind}",
+        publication=publication,
+        subscription=warning.subscription,
+        number=warning.kind.number,
+        text=warning.text,
+        remedy=named(warning.remedy, place),
+        run_id=run_id,
+        level=AlertEvent.EARLY_WARNING.level,
+    )
 
 
-def run_is_late(context: Mapping[str, Any], publication: str, threshold: int, alerts: Sequence[Any]) -> None:
-    """Send the alerts of a run's missed deadline. It runs in the executor, with no more of a context than the run."""
-    fields = AlertFields(
+def late_run_alert(publication: str, threshold: int, run_id: str) -> AlertFields:
+    """Return what an alert says of a run that has not ended in time. `threshold`: in seconds."""
+    return AlertFields(
         event=AlertEvent.RUN_IS_LATE,
         summary=f"{publication}: run is late",
         publication=publication,
         text=f"a run of publication {publication} has not ended {threshold} s after it was queued (latency_threshold)",
-        run_id=context["dag_run"]["dag_run_id"],
+        run_id=run_id,
         level=AlertEvent.RUN_IS_LATE.level,
     )
-    notify_all([Alert.model_validate(it) for it in alerts], fields, context)
 
 
-def _report(context: Mapping[str, Any]) -> ErrorReport:
-    error = context.get("exception")
-    if isinstance(error, ReplicationFailed):
-        return error.report
-    # A worker that was killed leaves Airflow's words for it, and whatever else is raised its own.
-    return ErrorReport(kind=ErrorKind.INTERNAL, message=str(redact(str(error or "the task ended without a report"))))
+def trial_alert(publication: str) -> AlertFields:
+    """Return what an alert says that tries a notifier."""
+    return AlertFields(
+        event=AlertEvent.TEST,
+        summary=f"{publication}: test alert",
+        publication=publication,
+        text="a test alert: nothing has happened",
+        level=AlertLevel.ERROR,
+    )
 
 
-def run_id_of(context: Mapping[str, Any]) -> str:
-    return str(context.get("run_id") or "")
-
-
-def settings_file_of(context: Mapping[str, Any], publication: str) -> str:
-    """Return the path that commands about a task's work name."""
-    return getattr(context.get("task"), "settings_file", None) or usual_file(publication)
+def _where(publication: str, subscription: str) -> str:
+    return f"{publication}/{subscription}" if subscription else publication

@@ -11,9 +11,10 @@ from tranrepl.errors import ReplicationError
 from tranrepl.next_steps import Place
 from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
-from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all
-from tranrepl_airflow.early_warning_alerts import alert_early
+from tranrepl_airflow.alert_callbacks import alert_early
+from tranrepl_airflow.alerts import AlertEvent, error_alert
 from tranrepl_airflow.job_connections import resolve_connections
+from tranrepl_airflow.notifiers import notify_all
 from tranrepl_airflow.outcome import logged_failure
 from tranrepl_airflow.publication_operator import PublicationOperator
 
@@ -49,8 +50,6 @@ class CleanupOperator(PublicationOperator):
         for subscription, error in done.deactivated.items():
             self.log.error("%s", one_event(error.message))
             event, run_id = AlertEvent.SUBSCRIPTION_DEACTIVATED, str(context["run_id"])
-            fields = alert_fields(
-                event, publication.publication, Place(self.settings_file, subscription), error, run_id
-            )
+            fields = error_alert(event, publication.publication, Place(self.settings_file, subscription), error, run_id)
             notify_all(publication.alerts, fields, cast("Mapping[str, Any]", context))
         return done.model_dump(mode="json")

@@ -22,7 +22,8 @@ from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow import documentation
-from tranrepl_airflow.alerts import AlertEvent, new_notifier, run_is_late, task_failed_alerts
+from tranrepl_airflow.alert_callbacks import SkippedBeforeFailure, run_is_late, task_failed_alerts
+from tranrepl_airflow.alerts import AlertEvent
 from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.delivered import DeliveredOperator
@@ -36,6 +37,7 @@ from tranrepl_airflow.graph import (
     Task,
     replication_graph,
 )
+from tranrepl_airflow.notifiers import new_notifier
 from tranrepl_airflow.operators import (
     DistributionOperator,
     InitializeOperator,
@@ -43,7 +45,6 @@ from tranrepl_airflow.operators import (
     SingleConnectionRetryOperator,
 )
 from tranrepl_airflow.run_bounds import RUN_BOUND, RunIsOverOperator, run_end
-from tranrepl_airflow.skipped_alerts import SkippedBeforeFailure
 
 TAG = "replication"
 BROKEN_TAG = "broken"

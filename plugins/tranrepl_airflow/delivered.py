@@ -10,8 +10,9 @@ from airflow.sdk import BaseOperator, Context
 
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
+from tranrepl_airflow.alert_callbacks import alert_skipped
 from tranrepl_airflow.assets import add_events, subscription_alias
-from tranrepl_airflow.skipped_alerts import alert_skipped, results_of
+from tranrepl_airflow.earlier_tasks import results_of
 from tranrepl_airflow.summary import TEMPLATE, run_in_words, summarize
 
 

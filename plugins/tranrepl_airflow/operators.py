@@ -28,9 +28,9 @@ from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
 from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import entry_point, private_folder, write_private
+from tranrepl_airflow.alert_callbacks import alert_early, alert_schema_changes, looking_for_early_warnings
 from tranrepl_airflow.assets import add_events, subscription_alias
-from tranrepl_airflow.earlier_tasks import ERROR_KEY, error_of, log_reader_error, log_was_reset, state_of
-from tranrepl_airflow.early_warning_alerts import alert_early, looking_for_early_warnings
+from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_reader_error, log_was_reset, state_of
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.idle import JobRequest, idle_result
 from tranrepl_airflow.job_answers import read_result, redacted, without_result
@@ -38,12 +38,8 @@ from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
-from tranrepl_airflow.schema_change_alerts import alert_schema_changes
 from tranrepl_airflow.spark_connection import SparkConnection, find_spark
 from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
-
-RESULT_KEY = "return_value"
-"""XCom of a job: its JobResult. A job that failed has one too: it may have delivered before."""
 
 
 class _JobHook(SparkSubmitHook):

@@ -17,11 +17,13 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication, SyncType
-from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
+from tranrepl_airflow.alert_callbacks import task_failed_alerts
+from tranrepl_airflow.alerts import AlertEvent
 from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, RETRY_DELAY, START_DATE, TAG, dag_id_of
 from tranrepl_airflow.documentation import REINITIALIZE, reinitialization_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import resolve_connections
+from tranrepl_airflow.notifiers import new_notifier
 from tranrepl_airflow.operators import InitializeOperator
 from tranrepl_airflow.parameters import chosen_articles, reinitialization_parameters, subscriptions_to_reinitialize
 

@@ -18,11 +18,13 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.printable import one_event
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
-from tranrepl_airflow.alerts import AlertEvent, new_notifier, task_failed_alerts
+from tranrepl_airflow.alert_callbacks import task_failed_alerts
+from tranrepl_airflow.alerts import AlertEvent
 from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX, dag_id_of
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.documentation import DELIVERED, EQUAL, VALIDATE, validation_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES, StartRule
+from tranrepl_airflow.notifiers import new_notifier
 from tranrepl_airflow.operators import ReplicationSparkOperator
 from tranrepl_airflow.parameters import is_to_be_validated, validation_parameters
 from tranrepl_airflow.summary import counted

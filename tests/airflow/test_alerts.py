@@ -30,8 +30,10 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.next_steps import Place
 from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import Publication
-from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify_all, run_is_late
+from tranrepl_airflow.alert_callbacks import run_is_late
+from tranrepl_airflow.alerts import AlertEvent, error_alert
 from tranrepl_airflow.cleanup import CleanupOperator
+from tranrepl_airflow.notifiers import notify_all
 from tranrepl_airflow.webhook import WebhookNotifier
 
 if TYPE_CHECKING:
@@ -339,7 +341,7 @@ def test_a_notifiers_templates_are_rendered_anew_for_each_alert() -> None:
     alert = Alert(notifier=f"{__name__}.Remembering", arguments={"text": "{{ alert.key }}"})
     for number in (1, 2):
         error = ErrorReport(kind=ErrorKind.DATA, message=f"x with Primary Key(s): id = {number} {{{{ 7 * 7 }}}}")
-        notify_all([alert], alert_fields(AlertEvent.BATCH_FAILED, "p", Place("p.yaml", "s"), error, "r"), {})
+        notify_all([alert], error_alert(AlertEvent.BATCH_FAILED, "p", Place("p.yaml", "s"), error, "r"), {})
     assert Remembering.told == [(f"id = {number} {{{{ 7 * 7 }}}}",) * 2 for number in (1, 2)]
 
 
@@ -360,7 +362,7 @@ def test_a_run_has_a_deadline_with_a_threshold_and_an_alert(parse: Parse, hook: 
     assert deadline is not None
     assert deadline.interval == timedelta(seconds=90)
     assert isinstance(deadline.callback, SyncCallback)
-    assert deadline.callback.path == "tranrepl_airflow.alerts.run_is_late"
+    assert deadline.callback.path == "tranrepl_airflow.alert_callbacks.run_is_late"
     run_is_late(context={"dag_run": {"dag_run_id": "r"}}, **deadline.callback.kwargs)
     assert [post.body for post in hook.posts] == ["alerted: run is late"]
 

@@ -17,7 +17,7 @@ from tranrepl.errors import ConfigurationError, DataError, ReplicationError, Tra
 from tranrepl.jobs import retry
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
-from tranrepl_airflow import early_warning_alerts
+from tranrepl_airflow import alert_callbacks
 from tranrepl_airflow.dag_builder import publication_dag
 from tranrepl_airflow.graph import Dependency, StartRule, Task, replication_graph
 from tranrepl_airflow.operators import LogReaderOperator
@@ -147,8 +147,8 @@ def test_warnings_are_looked_for_while_a_log_reader_stays(
     publication: Publication, run: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(early_warning_alerts, "_LOOKED_EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(early_warning_alerts, "alert_early", lambda it, *_: told.append(it.publication))
+    monkeypatch.setattr(alert_callbacks, "_LOOKED_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(alert_callbacks, "alert_early", lambda it, *_: told.append(it.publication))
     alert = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
     continuous = {"schedule": "continuous", "run_for": 1, "alerts": [alert]}
     dag = publication_dag(Publication.model_validate(publication.model_dump(mode="json") | continuous))

@@ -16,8 +16,8 @@ from support.receivers import Hook, web_server
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.next_steps import Place
+from tranrepl_airflow.alert_callbacks import alert_early
 from tranrepl_airflow.cleanup import CleanupOperator
-from tranrepl_airflow.early_warning_alerts import alert_early
 
 _FILE = "dags/publications/purchasing.yaml"
 _HOOK = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}

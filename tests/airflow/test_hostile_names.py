@@ -32,9 +32,10 @@ from tranrepl.next_steps import Place, error_block, step_lines
 from tranrepl.printable import one_line, printable
 from tranrepl.settings.alert import Alert
 from tranrepl.spark.entry_point import log_to_stderr
-from tranrepl_airflow.alerts import AlertEvent, alert_fields, notify
+from tranrepl_airflow.alerts import AlertEvent, error_alert
 from tranrepl_airflow.dag_builder import broken_dag
 from tranrepl_airflow.documentation import code
+from tranrepl_airflow.notifiers import notify
 from tranrepl_airflow.run_note import HandTask, note_of
 
 # What these import warns of the future of a dependency's dependency.
@@ -245,7 +246,7 @@ _HTML = "<p>{{ alert.text }}</p><p>{{ alert.text | e }}</p>"
 
 
 def test_an_alert_obeys_no_value(error: ErrorReport, monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = alert_fields(AlertEvent.BATCH_FAILED, "purchasing", Place("p.yaml", "reporting"), error, "run")
+    fields = error_alert(AlertEvent.BATCH_FAILED, "purchasing", Place("p.yaml", "reporting"), error, "run")
     fields = replace(fields, remedy=f"look at {_TABLE}")
     with mail_server() as box, web_server() as hook:
         mail = {"conn_type": "smtp", "host": "127.0.0.1", "port": box.port}

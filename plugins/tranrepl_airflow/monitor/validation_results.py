@@ -15,9 +15,9 @@ from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.monitoring.runs import Agent, AgentRun, ChosenRuns, newest_runs
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import SubscriptionValidation
+from tranrepl_airflow.earlier_tasks import RESULT_KEY
 from tranrepl_airflow.monitor.agent_history import withheld
 from tranrepl_airflow.monitor.task_logs import Task, tasks_between
-from tranrepl_airflow.operators import RESULT_KEY
 
 _MOST = 30
 
