@@ -153,7 +153,7 @@ def looking_for_early_warnings(publication: Publication, place: Place, context: 
 
 
 def _new_warnings(publication: Publication) -> list[EarlyWarning]:
-    # Imported here: database drivers are not for whoever parses a DAG file.
+    # Imported here: parsing a DAG file loads no database driver.
     from tranrepl.admin.early_warnings import new_early_warnings
     from tranrepl.topology import Topology
 

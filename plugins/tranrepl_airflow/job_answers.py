@@ -1,15 +1,47 @@
-"""What a Spark job has left behind: its result, or why there is none, without secrets."""
+"""A job's answer: what is known before Spark is started for it, what it has left behind, or why there is none."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ErrorReport, InternalError, ReplicationError
+from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.spark.installation import require_java
 from tranrepl_airflow.job_connections import JobConnections
+
+JobRequest = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest
+
+
+def _is_continuous(request: JobRequest) -> bool:
+    """Return whether the job waits for what there will be to do."""
+    return isinstance(request, LogReaderRequest | DistributionRequest) and request.continuous_until is not None
+
+
+def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
+    """Return the finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
+    if isinstance(request, ValidationRequest) or _is_continuous(request):
+        return None
+    # Imported here: parsing a DAG file loads no database driver.
+    from tranrepl.topology import Topology
+
+    topology = Topology(request.publication, connections)
+    if isinstance(request, LogReaderRequest):
+        from tranrepl.log_reader.agent import idle_result as log_reader_idle
+
+        return log_reader_idle(request, topology)
+    if isinstance(request, SnapshotRequest):
+        from tranrepl.snapshot.agent import idle_result as snapshot_idle
+
+        return snapshot_idle(request, topology)
+    from tranrepl.distribution.agent import idle_result as distribution_idle
+
+    return distribution_idle(request, topology)
+
 
 _OUTPUT_OF_SUBMIT = "\nLast spark-submit output:\n"
 """What the Spark provider puts behind its long command line."""

@@ -32,8 +32,7 @@ from tranrepl_airflow.alert_callbacks import alert_early, alert_schema_changes, 
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_reader_error, log_was_reset, state_of
 from tranrepl_airflow.graph import LOG_READER
-from tranrepl_airflow.idle import JobRequest, idle_result
-from tranrepl_airflow.job_answers import read_result, redacted, without_result
+from tranrepl_airflow.job_answers import JobRequest, idle_result, read_result, redacted, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND

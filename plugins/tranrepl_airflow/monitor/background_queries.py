@@ -10,8 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tranrepl.distributor.store_folders import StoreFolders
-from tranrepl.distributor.store_space import StoreSpace, store_space
+from tranrepl.distributor.store_folders import StoreFolders, StoreSpace, store_space
 from tranrepl.errors import ReplicationError
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.publisher.registry import open_publisher

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from tranrepl.distributor.monitoring.charts import ChartPart, Charts
+from tranrepl.distributor.monitoring.charts import ChartPart, Charts, TokenLegs
 from tranrepl.distributor.monitoring.period import Period
-from tranrepl.distributor.monitoring.tokens import TokenLegs
 from tranrepl.model.latency import Leg, Quantiles
 from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.chart_words import (

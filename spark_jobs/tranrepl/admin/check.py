@@ -9,12 +9,12 @@ from enum import Enum, auto
 from functools import cache, partial
 
 from tranrepl.admin.altered_tables import unknown_rows
+from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.followed_names import following, registered_articles
-from tranrepl.admin.missed_runs import longest_pause
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
 from tranrepl.admin.mounted_store import store_problems, store_warnings
 from tranrepl.admin.recorded_definitions import waiting_warnings
-from tranrepl.admin.sequence_check import sequence_warnings
+from tranrepl.admin.sequences import sequence_warnings
 from tranrepl.admin.settings_check import clashes, not_propagated
 from tranrepl.admin.unread_alterations import UnreadAlteration, missing_table, unread_alterations
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord

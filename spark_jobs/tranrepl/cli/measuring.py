@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 from tranrepl.admin.metrics import metric_families, usable_files
 from tranrepl.admin.status import PublicationStatus
 from tranrepl.cli.app import app
-from tranrepl.cli.asked_status import Answer, Files, ask_status, settings_files
 from tranrepl.cli.output import err, failing_clearly, print_error, remember_file
+from tranrepl.cli.status import Answer, Files, ask_status, settings_files
 from tranrepl.errors import ConfigurationError, ReplicationError
 
 

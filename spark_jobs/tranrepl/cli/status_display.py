@@ -5,6 +5,7 @@ It fits into 80 columns. A terminal's lines are wrapped between words; where it 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -19,13 +20,14 @@ from tranrepl.admin.status.report import (
     LastError,
     LastRun,
     LogReaderStatus,
+    MeasuredLatency,
     PublicationStatus,
     SkippedCommands,
     SubscriptionStatus,
 )
-from tranrepl.cli.latency_display import latency_lines
 from tranrepl.cli.output import counted, out, with_names
 from tranrepl.distributor.database.overview import WRONG_STATES
+from tranrepl.model.latency import Quantiles
 
 _INDENT = 2
 _LONG_OPEN_SECONDS = 60
@@ -229,3 +231,34 @@ def _red(text: str | None) -> Iterator[str]:
 
 def _time(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def latency_lines(latency: MeasuredLatency) -> Iterator[str]:
+    """Yield how long the last minutes' commands took, a line for each leg."""
+    commands = counted(latency.commands, "command")
+    yield f"50 %, 95 % and 99 % of the last {latency.within_minutes} minutes' {commands} were, within so many seconds,"
+    for leg, it in latency.legs.items():
+        yield f"  {leg:<10}  {_seconds(it)}"
+    if latency.clock_difference is not None:
+        yield clocks(latency.clock_difference)
+
+
+def clocks(difference: float) -> str:
+    """Say how the clocks differ, to the millisecond."""
+    if abs(difference) < 0.0005:
+        return "Publisher's and distribution database's clocks show the same time."
+    ahead = "ahead of" if difference > 0 else "behind"
+    return (
+        f"The Publisher's clock is {abs(difference):,.3f} s {ahead} the distribution database's; latencies are without "
+        "it."
+    )
+
+
+def _seconds(quantiles: Quantiles) -> str:
+    return "  ".join(f"{_in_two_digits(it):>8}" for it in (quantiles.p50, quantiles.p95, quantiles.p99))
+
+
+def _in_two_digits(seconds: float) -> str:
+    """Write as much of it as is known."""
+    places = 1 - math.floor(math.log10(seconds))
+    return f"{round(seconds, places):,.{max(0, places)}f}"

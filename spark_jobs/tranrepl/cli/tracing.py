@@ -14,8 +14,8 @@ from rich.table import Table
 from tranrepl.admin.trace import TokenLatency, follow_token, newest_tokens, post_token
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, load
-from tranrepl.cli.latency_display import clocks
 from tranrepl.cli.output import err, failing_clearly, out, print_json, settings_file
+from tranrepl.cli.status_display import clocks
 from tranrepl.errors import ConfigurationError
 from tranrepl.topology import Topology
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from tranrepl.cli import (
+    administration,
     agents,
-    alerting,
     browsing,
-    cleaning_up,
-    executing,
     measuring,
     reinitializing,
-    sequences,
     setting_up,
-    skip_and_retry,
     starting,
     status,
     tearing_down,
@@ -23,18 +19,14 @@ from tranrepl.cli.app import app
 from tranrepl.spark.without_pandas import leave_pandas_out
 
 __all__ = [
+    "administration",
     "agents",
-    "alerting",
     "app",
     "browsing",
-    "cleaning_up",
-    "executing",
     "measuring",
     "reinitializing",
     "run",
-    "sequences",
     "setting_up",
-    "skip_and_retry",
     "starting",
     "status",
     "tearing_down",

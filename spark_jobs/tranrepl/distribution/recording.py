@@ -13,9 +13,8 @@ import psycopg
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PendingToken
-from tranrepl.distributor.run_progress import add_to_run
+from tranrepl.distributor.run_progress import add_to_run, record_arrivals
 from tranrepl.distributor.schema import find_schema
-from tranrepl.distributor.tracer_history import record_arrivals
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.postgres.session import connect
 

@@ -1,13 +1,14 @@
-"""What a delivery adds to its history row while it goes on."""
+"""What a delivery records while it goes on: its history row's counts, and tracer tokens that have arrived."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from psycopg import sql
 from psycopg.types.json import Json
 
-from tranrepl.distributor.tables import RunStatus, msdistribution_history
+from tranrepl.distributor.schema import find_schema
+from tranrepl.distributor.tables import RunStatus, msdistribution_history, mstracer_history, mstracer_tokens
 from tranrepl.postgres.session import Session
 
 # A worker that the job did not outlive, or that is late, changes nothing of a run that has ended.
@@ -65,3 +66,21 @@ def add_to_run(
             "by_article": Json(by_article),
         },
     )
+
+
+_RECORD = sql.SQL("""
+INSERT INTO {history} (parent_tracer_id, subscription_id, subscriber_commit)
+SELECT tracer_id, %(subscription_id)s, clock_timestamp()
+  FROM {tokens} WHERE tracer_id = ANY (%(arrived)s)
+ON CONFLICT DO NOTHING
+""")
+
+
+def record_arrivals(session: Session, subscription_id: int, tracer_ids: Sequence[int]) -> None:
+    """Write down that a subscription has these tokens, by the database's clock. Raises psycopg.Error,
+    and ConfigurationError where its tables are not found."""
+    schema = find_schema(session)
+    record = _RECORD.format(
+        history=sql.Identifier(schema, mstracer_history.name), tokens=sql.Identifier(schema, mstracer_tokens.name)
+    )
+    session.execute(record, {"subscription_id": subscription_id, "arrived": list(tracer_ids)})

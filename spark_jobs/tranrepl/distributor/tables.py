@@ -72,7 +72,7 @@ mspublications = sa.Table(
     sa.Column("registered_xact_seqno", _Seqno, comment="Log reader watermark: last transaction registered"),
     sa.Column("registered_to", _Seqno, comment="End of the part of the Publisher's log that is registered"),
     sa.Column("removed_xact_seqno", _Seqno, comment="Last transaction whose commands clean-up has removed"),
-    sa.Column("read_from", _Seqno, comment="Where reading the log began; NULL where an earlier version began it"),
+    sa.Column("read_from", _Seqno, comment="Where reading the log began; NULL before it has begun"),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),
     sa.Column("publisher_system", sa.Text, comment="System identifier of the server whose log is registered"),
     sa.Column("timeline", sa.Integer, comment="The log's timeline at registered_to"),

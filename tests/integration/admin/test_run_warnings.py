@@ -14,9 +14,8 @@ from conftest import DatabasesFactory
 from support.observed import distribution_rows
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl.admin.early_warnings import EarlyWarning, WarningKind, new_early_warnings
-from tranrepl.admin.missed_runs import missed_at
-from tranrepl.distributor.store_space import store_space
+from tranrepl.admin.early_warnings import EarlyWarning, WarningKind, missed_at, new_early_warnings
+from tranrepl.distributor.store_folders import store_space
 from tranrepl.topology import Topology
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from support.example_publication import EXAMPLE
 from tranrepl.admin.airflow_pools import missing_pools
-from tranrepl.admin.missed_runs import longest_pause
+from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.store_check import store_error
 from tranrepl.errors import ConfigurationError

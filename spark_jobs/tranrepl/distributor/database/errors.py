@@ -9,12 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.connection import DatabaseConnection, writable
 from tranrepl.distributor.database.healing import healed, stopped_snapshot
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus, msrepl_errors, mssubscriptions
-from tranrepl.distributor.text_encoding import writable
 from tranrepl.errors import ErrorKind, ErrorReport
 
 

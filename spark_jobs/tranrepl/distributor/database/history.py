@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.connection import DatabaseConnection, writable
 from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.healing import ended_acknowledged
 from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
@@ -23,7 +23,6 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
-from tranrepl.distributor.text_encoding import writable
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import passed_comments

@@ -37,13 +37,13 @@ class PublicationRecord:
     removed_xact_seqno: bytes | None = None
     """Last transaction whose commands clean-up has removed."""
     read_from: Position | None = None
-    """Where reading the log began; None where an earlier version began it."""
+    """Where reading the log began; None before it has begun."""
     publisher_system: str | None = None
     """System identifier of the server whose log is registered; None before it is."""
     timeline: int | None = None
     """The timeline of that log, at `registered_to`."""
     registered_commit_time: datetime | None = None
-    """A time by which the last registered transaction was committed; None where an earlier version registered it."""
+    """A time by which the last registered transaction was committed; None before the first."""
     redefined_xact_seqno: bytes | None = None
     """Place behind the last transaction at which setup changed definitions of articles."""
     articles_version: int = 0
@@ -83,7 +83,7 @@ class Publications:
     def get(self, name: str) -> PublicationRecord:
         """Return the publication as registered. Raises ConfigurationError where it is not set up."""
         record = self.find(name)
-        if record is None or record.registered_to is None or record.publisher_system is None:
+        if record is None or record.registered_to is None:
             raise ConfigurationError(
                 f"{self._database.where}: publication {name} is not set up", remedy="run `tranrepl setup FILE`"
             )
@@ -112,7 +112,7 @@ class Publications:
                     f"{known.publisher_db}",
                     remedy="give this publication another name",
                 )
-            elif known.registered_to is not None and known.publisher_system not in (None, system):
+            elif known.registered_to is not None and known.publisher_system != system:
                 raise another_publisher(self._database.where, publication.publication, known.publisher_system, system)
             elif known.store != publication.distributor.store and known.registered_xact_seqno is not None:
                 raise ConfigurationError(
@@ -127,12 +127,10 @@ class Publications:
                     .where(mspublications.c.publication_id == known.publication_id)
                     .values(store=publication.distributor.store)
                 )
-            # An earlier version registered a log without saying whose.
             connection.execute(
                 mspublications.update()
                 .where(
-                    mspublications.c.publication == publication.publication,
-                    sa.or_(mspublications.c.registered_to.is_(None), mspublications.c.publisher_system.is_(None)),
+                    mspublications.c.publication == publication.publication, mspublications.c.registered_to.is_(None)
                 )
                 .values(publisher_system=system, timeline=timeline)
             )

@@ -3,18 +3,25 @@ history, and of the tracer tokens."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.monitoring.backlog import backlog_since_last_run
+from tranrepl.distributor.database.watermarks import KnownWatermark, known_watermarks
 from tranrepl.distributor.monitoring.measurements import measurements
 from tranrepl.distributor.monitoring.period import Period
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
-from tranrepl.distributor.monitoring.tokens import TokenLegs, newest_tokens
-from tranrepl.distributor.tables import mslogreader_history
+from tranrepl.distributor.tables import (
+    mslogreader_history,
+    msrepl_batches,
+    mssubscriptions,
+    mstracer_history,
+    mstracer_tokens,
+)
 from tranrepl.model.latency import Leg, Quantiles
 
 
@@ -109,3 +116,101 @@ def _stored(connection: sa.Connection, record: MonitoredRecord, period: Period) 
     query = sa.select(part, commands).where(mine, history.time >= period.first).group_by(part)
     since = connection.scalar(sa.select(sa.func.min(history.time)).where(mine))
     return _Stored({row.part: row.commands for row in connection.execute(query)}, since)
+
+
+def backlog_since_last_run(
+    connection: sa.Connection, record: MonitoredRecord, period: Period, chosen: Sequence[int]
+) -> Sequence[int | None]:
+    """Return the largest backlog at the end of each part: None before the last run of all chosen subscriptions, for
+    what lay before them then is not known any more.
+
+    The batch that a watermark is inside of counts as a whole.
+    """
+    known = known_watermarks(connection, mssubscriptions.c.publication_id == record.publication_id)
+    marks = {number: known[number] for number in chosen}
+    registered = _registered(connection, record, period, marks) if marks else {}
+    largest: list[int | None] = [None] * period.parts
+    for number, mark in marks.items():
+        begin = -1 if mark.time is None else period.part_of(mark.time)
+        mine = registered.get(number, {})
+        undelivered = 0
+        for at in range(-1, period.parts):
+            undelivered += mine.get(at, 0)
+            if at >= max(begin, 0):
+                largest[at] = max(undelivered, largest[at] or 0)
+    return largest
+
+
+def _registered(
+    connection: sa.Connection, record: MonitoredRecord, period: Period, marks: Mapping[int, KnownWatermark]
+) -> Mapping[int, Mapping[int, int]]:
+    """Return the commands after each watermark that were registered in each part, by subscription."""
+    batches = msrepl_batches.c
+    after = sa.values(
+        sa.column("subscription_id", sa.Integer), sa.column("watermark", sa.LargeBinary), name="after"
+    ).data([(number, mark.xact_seqno) for number, mark in marks.items()])
+    part = period.part_of_column(batches.entry_time).label("part")
+    commands = sa.cast(sa.func.sum(batches.commands), sa.BigInteger).label("commands")
+    query = (
+        sa.select(after.c.subscription_id, part, commands)
+        .select_from(after.join(msrepl_batches, batches.last_xact_seqno > after.c.watermark))
+        .where(batches.publication_id == record.publication_id)
+        .group_by(after.c.subscription_id, part)
+    )
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    for row in connection.execute(query):
+        found[row.subscription_id][row.part] = row.commands
+    return found
+
+
+_MOST_TOKENS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLegs:
+    """A token that was registered, and where it has arrived."""
+
+    tracer_id: int
+    time: datetime
+    """When it was committed at the Publisher, by the distribution database's clock."""
+    registered_ms: int
+    """From the commit at the Publisher to the registration at the Distributor."""
+    delivered_ms: int | None
+    """From the commit at the Publisher until the last of the chosen subscriptions had it; None where none has."""
+    arrived: int
+    """How many of the chosen subscriptions have it."""
+
+
+def newest_tokens(
+    connection: sa.Connection, record: MonitoredRecord, since: datetime, chosen: Sequence[int]
+) -> Sequence[TokenLegs]:
+    """Return the newest tokens that were registered since then, in the order of their registration."""
+    tokens, history = mstracer_tokens.c, mstracer_history.c
+    arrivals = (
+        sa.select(sa.func.max(history.subscriber_commit).label("last"), sa.func.count().label("arrived"))
+        .where(history.parent_tracer_id == tokens.tracer_id, history.subscription_id.in_(chosen))
+        .lateral("arrivals")
+    )
+    query = (
+        sa.select(mstracer_tokens, arrivals.c.last, arrivals.c.arrived)
+        .select_from(mstracer_tokens.join(arrivals, sa.true()))
+        .where(tokens.publication_id == record.publication_id, tokens.distributor_commit >= since)
+        .order_by(tokens.tracer_id.desc())
+        .limit(_MOST_TOKENS)
+    )
+    return [_legs(row) for row in reversed(connection.execute(query).all())]
+
+
+def _legs(row: sa.Row[Any]) -> TokenLegs:
+    committed = row.publisher_commit - timedelta(microseconds=row.clock_difference or 0)
+    return TokenLegs(
+        tracer_id=row.tracer_id,
+        time=committed,
+        registered_ms=_milliseconds(committed, row.distributor_commit),
+        delivered_ms=None if row.last is None else _milliseconds(committed, row.last),
+        arrived=row.arrived,
+    )
+
+
+def _milliseconds(start: datetime, end: datetime) -> int:
+    return max(0, round((end - start).total_seconds() * 1000))

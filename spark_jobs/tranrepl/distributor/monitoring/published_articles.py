@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
-from tranrepl.distributor.monitoring.waiting_articles import WaitingArticle, waiting_articles
+from tranrepl.distributor.monitoring.snapshots import WaitingArticle, waiting_articles
 from tranrepl.distributor.tables import (
     ArticleStatus,
     msarticles,

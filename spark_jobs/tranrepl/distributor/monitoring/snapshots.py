@@ -12,8 +12,13 @@ import sqlalchemy as sa
 
 from tranrepl.distributor.database.healing import is_snapshot
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, RegisteredSubscription
-from tranrepl.distributor.monitoring.waiting_articles import WaitingArticle, waiting_articles
-from tranrepl.distributor.tables import RunStatus, SubscriptionStatus, msdistribution_history, mssubscriptions
+from tranrepl.distributor.tables import (
+    RunStatus,
+    SubscriptionStatus,
+    msarticle_subscriptions,
+    msdistribution_history,
+    mssubscriptions,
+)
 
 _WITHOUT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
@@ -94,3 +99,34 @@ def _table(stored: Mapping[str, Any]) -> TableSnapshot:
     share = float(stored["share"])
     left = stored["seconds"] * (1 - share) / share if 0 < share < 1 else None
     return TableSnapshot(stored["article"], stored["rows"], stored["bytes"], share, left)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingArticle:
+    """An article of a subscription that nothing is delivered of."""
+
+    subscription: str
+    article: str
+    status: SubscriptionStatus
+    """Subscribed: it waits; initiated: its snapshot is on its way; inactive: it was stopped."""
+    since: datetime
+    reason: str | None
+
+
+def waiting_articles(connection: sa.Connection, record: MonitoredRecord) -> Sequence[WaitingArticle]:
+    """Return them by subscription and article."""
+    articles = msarticle_subscriptions.c
+    query = sa.select(msarticle_subscriptions).where(
+        articles.subscription_id.in_(list(record.subscriptions)), articles.status != SubscriptionStatus.ACTIVE
+    )
+    found = [
+        WaitingArticle(
+            record.subscriptions[row.subscription_id].subscription,
+            row.article,
+            SubscriptionStatus(row.status),
+            row.time,
+            row.reason,
+        )
+        for row in connection.execute(query)
+    ]
+    return sorted(found, key=lambda it: (it.subscription, it.article))

@@ -41,7 +41,7 @@ def upgrade() -> None:
             "read_from",
             sa.LargeBinary(length=16),
             nullable=True,
-            comment="Where reading the log began; NULL where an earlier version began it",
+            comment="Where reading the log began; NULL before it has begun",
         ),
         sa.Column("time", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column(
