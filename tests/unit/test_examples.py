@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -61,6 +62,24 @@ def test_every_block_of_a_page_says_its_language(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_a_page_names_no_verb_or_option_that_is_not_there(page: Path) -> None:
     assert [it for it in _commands(page) if not _exists(it)] == []
+
+
+def test_a_message_names_no_verb_or_option_that_is_not_there() -> None:
+    sources = [*(CHECKOUT / "spark_jobs").rglob("*.py"), *(CHECKOUT / "plugins").rglob("*.py")]
+    named = {
+        words for source in sources for text in _texts(source) for words in re.findall(r"`tranrepl ([\w-][^`]*)`", text)
+    }
+    assert len(named) > 30
+    assert [it for it in sorted(named) if not _exists(it.split())] == []
+
+
+def _texts(source: Path) -> Iterator[str]:
+    """Yield the strings of a module; what is filled in stands as X."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(it.value) if isinstance(it, ast.Constant) else "X" for it in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def _commands(page: Path) -> Iterator[list[str]]:
