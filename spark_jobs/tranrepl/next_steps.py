@@ -13,10 +13,22 @@ from tranrepl.printable import one_event, one_line
 RUNBOOK = "docs/how-to/a-batch-failed.md"
 """Says when to take which way."""
 
+RUN_SETUP = "run `tranrepl setup FILE`"
+FINISH_BATCH = "`tranrepl distribute FILE --single-connection` finishes it"
+"""Remedies that are a command and nothing else: errors take them from here."""
+
 LONGEST_COMMAND = 1000
 """Characters of a stored command that are shown."""
 
 _COMMAND = re.compile(r"`tranrepl [^`]*`")
+
+
+def reinitialize_subscription(name: str) -> str:
+    """Return the remedy of a subscription that must be reinitialized."""
+    return (
+        f"`tranrepl reinitialize FILE -s {name}` reinitializes it; with sync_type: replication_support_only, load the "
+        "Publisher's rows into its Subscriber before"
+    )
 
 
 @dataclass(frozen=True, slots=True)

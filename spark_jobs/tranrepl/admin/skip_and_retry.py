@@ -13,6 +13,7 @@ from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.model.position import preceding
+from tranrepl.next_steps import FINISH_BATCH, reinitialize_subscription
 from tranrepl.topology import Topology
 
 
@@ -104,8 +105,7 @@ def _refuse_delivered_schema_changes(opened: OpenDistribution, before: bytes, wa
     raise ConfigurationError(
         f"subscription {name}: its delivery cannot go back over schema changes, which its tables have already: "
         f"{', '.join(changes)}",
-        remedy=f"`tranrepl reinitialize FILE -s {name}` reinitializes it; with sync_type: replication_support_only, "
-        "load the Publisher's rows into its Subscriber before",
+        remedy=reinitialize_subscription(name),
     )
 
 
@@ -117,6 +117,6 @@ def _without_delivery(topology: Topology, subscription: str) -> Iterator[tuple[O
         if position.unfinished is not None:
             raise ConfigurationError(
                 f"subscription {subscription}: a commit batch was interrupted while its streams committed",
-                remedy="`tranrepl distribute FILE --single-connection` finishes it",
+                remedy=FINISH_BATCH,
             )
         yield opened, position.watermark

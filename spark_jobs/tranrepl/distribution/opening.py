@@ -19,6 +19,7 @@ from tranrepl.errors import (
     MustBeReinitializedError,
 )
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.next_steps import reinitialize_subscription
 from tranrepl.settings.publication import SyncType
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import at_same_position, is_before
@@ -67,8 +68,7 @@ class OpenDistribution:
         raise ConfigurationError(
             f"subscription {self.subscription.subscription} of publication {self.record.publication} {why}: it must "
             "be reinitialized",
-            remedy=f"`tranrepl reinitialize FILE -s {self.subscription.subscription}` reinitializes it; with "
-            "sync_type: replication_support_only, load the Publisher's rows into its Subscriber before",
+            remedy=reinitialize_subscription(self.subscription.subscription),
             number=MUST_BE_REINITIALIZED,
         )
 

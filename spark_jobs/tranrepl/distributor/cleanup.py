@@ -19,6 +19,7 @@ from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind, ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.next_steps import reinitialize_subscription
 from tranrepl.settings.publication import DistributorSettings
 
 ORPHAN_AGE = timedelta(hours=6)
@@ -107,8 +108,7 @@ def _deactivated(
         message=f"subscription {name} of publication {record.publication} was deactivated: its first undelivered "
         f"command, of {waiting.first_commit_time:%Y-%m-%d %H:%M:%S} UTC, is older than "
         f"{longest // timedelta(hours=1)} hours (max_distretention)",
-        remedy=f"`tranrepl reinitialize FILE -s {name}` reinitializes it; with sync_type: replication_support_only, "
-        "load the Publisher's rows into its Subscriber before",
+        remedy=reinitialize_subscription(name),
         xact_seqno=waiting.first_xact_seqno.hex(),
     )
     database.errors.record(record, error, name)

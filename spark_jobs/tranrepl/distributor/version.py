@@ -13,6 +13,7 @@ from tranrepl import __version__
 from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import VERSION_TABLE, msrepl_version
 from tranrepl.errors import ConfigurationError, newer_version
+from tranrepl.next_steps import RUN_SETUP
 
 REVISION = "0001"
 """Alembic's revision of the tables that this version has."""
@@ -59,7 +60,7 @@ def require_current(connection: sa.Connection, where: str) -> None:
     """Raise ConfigurationError where another version made the tables. They must be there."""
     found = read_version(connection)
     if found is None or found.revision < REVISION:
-        raise ConfigurationError(f"{where} has no current schema", remedy="run `tranrepl setup FILE`")
+        raise ConfigurationError(f"{where} has no current schema", remedy=RUN_SETUP)
     found.require_not_newer(where)
 
 

@@ -33,6 +33,7 @@ from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError, TransientE
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
+from tranrepl.next_steps import FINISH_BATCH
 from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
 from tranrepl.snapshot.definitions import bring_to_definitions, require_labels, require_registered, tables_behind
@@ -109,7 +110,7 @@ def _refuse_half_delivered(plan: OpenSnapshot) -> None:
     raise TransientError(
         f"subscription {plan.request.subscription}: a commit batch was interrupted while its streams committed, or "
         "within a schema change",
-        remedy="`tranrepl distribute FILE --single-connection` finishes it",
+        remedy=FINISH_BATCH,
     )
 
 

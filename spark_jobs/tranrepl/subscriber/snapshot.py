@@ -16,6 +16,7 @@ from tranrepl.errors import ConfigurationError, FencedError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import next_mark, seqnos_of_one_place
+from tranrepl.next_steps import FINISH_BATCH
 from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.subscription import SubscriptionPosition
@@ -237,7 +238,7 @@ def not_empty(where: str, article: SnapshotArticle) -> ConfigurationError:
 def half_delivered(where: str) -> TransientError:
     return TransientError(
         f"{where}: a commit batch was interrupted while its streams committed, or within a schema change",
-        remedy="`tranrepl distribute FILE --single-connection` finishes it",
+        remedy=FINISH_BATCH,
     )
 
 

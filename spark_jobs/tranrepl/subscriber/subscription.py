@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tranrepl.errors import ConfigurationError, FencedError
+from tranrepl.next_steps import RUN_SETUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,5 +86,5 @@ def not_set_up(where: str, key: SubscriptionKey, database: str) -> Configuration
     return ConfigurationError(
         f"{where}: subscription {key.subscription} of publication {key.publication} is not set up in database "
         f"{database}",
-        remedy="run `tranrepl setup FILE`",
+        remedy=RUN_SETUP,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tranrepl import __version__
 from tranrepl.errors import ConfigurationError, newer_version
+from tranrepl.next_steps import RUN_SETUP
 
 REVISION = 3
 """The revision of the model's tables at a Subscriber, whatever its database. It grows when one of them changes."""
@@ -33,9 +34,7 @@ class TablesVersion:
         """Raise ConfigurationError where another version made the tables."""
         self.require_not_newer(where)
         if self.revision < REVISION:
-            raise ConfigurationError(
-                f"the tables of {where} are of an earlier version of tranrepl", remedy="run `tranrepl setup FILE`"
-            )
+            raise ConfigurationError(f"the tables of {where} are of an earlier version of tranrepl", remedy=RUN_SETUP)
 
 
 THIS_VERSION = TablesVersion(REVISION, __version__)

@@ -17,6 +17,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.settings.following import agrees, registered_source
 from tranrepl.settings.publication import Publication
 
@@ -230,6 +231,6 @@ def _set_status(connection: sa.Connection, article_ids: Collection[int], status:
 def _changed(publication: Publication, source: TableName) -> ConfigurationError:
     return ConfigurationError(
         f"publication {publication.publication}: article {source} is not registered as its file describes it",
-        remedy="run `tranrepl setup FILE`",
+        remedy=RUN_SETUP,
         article=str(source),
     )

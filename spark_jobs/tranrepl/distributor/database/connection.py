@@ -19,6 +19,7 @@ from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError, TransientError
 from tranrepl.model.clock_difference import ClockDifference, measure
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.postgres.session import Session, connect, translated_errors
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
@@ -113,7 +114,7 @@ class DatabaseConnection:
         state = getattr(error.orig, "sqlstate", None)
         text = " ".join(str(error.orig).split())
         if state in _NOT_MIGRATED_STATES:
-            return ConfigurationError(f"{self.where} has no current schema", remedy="run `tranrepl setup FILE`")
+            return ConfigurationError(f"{self.where} has no current schema", remedy=RUN_SETUP)
         if state is None and isinstance(error, OperationalError):
             return TransientError(
                 f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"

@@ -21,6 +21,7 @@ from tranrepl.distributor.tables import (
 from tranrepl.distributor.version import require_current
 from tranrepl.errors import ConfigurationError, FencedError, MustBeReinitializedError
 from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.settings.publication import Publication
 
 
@@ -84,9 +85,7 @@ class Publications:
         """Return the publication as registered. Raises ConfigurationError where it is not set up."""
         record = self.find(name)
         if record is None or record.registered_to is None:
-            raise ConfigurationError(
-                f"{self._database.where}: publication {name} is not set up", remedy="run `tranrepl setup FILE`"
-            )
+            raise ConfigurationError(f"{self._database.where}: publication {name} is not set up", remedy=RUN_SETUP)
         return record
 
     def set_up(

@@ -17,6 +17,7 @@ from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus, msarticle_subscriptions, mspublications, mssubscriptions
 from tranrepl.errors import MUST_BE_REINITIALIZED, ConfigurationError, FencedError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.next_steps import reinitialize_subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ def _set_status(connection: sa.Connection, subscription: SubscriptionRecord, sta
 def _deactivated(subscription: SubscriptionRecord) -> ConfigurationError:
     return ConfigurationError(
         f"subscription {subscription.subscription} is inactive",
-        remedy=f"`tranrepl reinitialize FILE -s {subscription.subscription}` reinitializes it",
+        remedy=reinitialize_subscription(subscription.subscription),
         number=MUST_BE_REINITIALIZED,
     )
 

@@ -11,6 +11,7 @@ from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus, mssubscriptions
 from tranrepl.errors import ConfigurationError
+from tranrepl.next_steps import RUN_SETUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Subscriptions:
         if row is None:
             raise ConfigurationError(
                 f"{self._database.where}: subscription {name} of publication {record.publication} is not set up",
-                remedy="run `tranrepl setup FILE`",
+                remedy=RUN_SETUP,
             )
         return _subscription(row)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.publisher.changes import (
     LEFT_OUT,
     NULL,
@@ -214,7 +215,7 @@ class PgOutputDecoder:
             if (problem := layouts[index][1].problem) is not None:
                 source = layouts[index][1].article.source
                 raise ConfigurationError(
-                    f"table {source} was altered: {problem}", remedy="run `tranrepl setup FILE`", article=str(source)
+                    f"table {source} was altered: {problem}", remedy=RUN_SETUP, article=str(source)
                 )
         return left
 

@@ -15,6 +15,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.database import SqlDatabase
@@ -150,7 +151,7 @@ def found_target(
     if found is None:
         raise ConfigurationError(
             f"{where}: table {article.destination} does not exist",
-            remedy="run `tranrepl setup FILE`",
+            remedy=RUN_SETUP,
             article=str(article.source),
         )
     if found.refusal is not None:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.subscriber.base.column_changes import ColumnPlan, SqlColumnTypes, column_plan, table_columns
 from tranrepl.subscriber.base.column_statements import always_quoted
 from tranrepl.subscriber.base.column_steps import ColumnStatements, ColumnStep, RetypedColumn, TableColumn
@@ -96,7 +97,7 @@ class SchemaChanges:
         if found is None:
             raise ConfigurationError(
                 f"{self._where}: table {article.destination} does not exist",
-                remedy="run `tranrepl setup FILE`",
+                remedy=RUN_SETUP,
                 article=str(article.source),
             )
         published = found.spelled_as([it.name for it in article.columns])

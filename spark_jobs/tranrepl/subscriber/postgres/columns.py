@@ -14,6 +14,7 @@ from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.schema_change import ColumnChange
 from tranrepl.model.table_definition import Generation
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import expression_sql, name_sql, type_sql
 from tranrepl.postgres.session import Session, translate, translated_errors
@@ -130,9 +131,7 @@ class PostgresColumns:
     def _described(self) -> TableDescription:
         table = find_destination(self._session, self._where, self._name)
         if table is None:
-            raise ConfigurationError(
-                f"{self._where}: table {self._name} does not exist", remedy="run `tranrepl setup FILE`"
-            )
+            raise ConfigurationError(f"{self._where}: table {self._name} does not exist", remedy=RUN_SETUP)
         return table
 
     def _add(self, step: AddedColumn) -> Iterator[str]:

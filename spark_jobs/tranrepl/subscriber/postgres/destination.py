@@ -13,6 +13,7 @@ from tranrepl.errors import ConfigurationError, InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.next_steps import RUN_SETUP
 from tranrepl.postgres.catalogue import describe_table, describe_tables, qualified
 from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session, translated_errors
@@ -133,7 +134,7 @@ def _target(where: str, article: RegisteredArticle, table: TableDescription | No
     if table is None:
         raise ConfigurationError(
             f"{where}: table {article.destination} does not exist",
-            remedy="run `tranrepl setup FILE`",
+            remedy=RUN_SETUP,
             article=str(article.source),
         )
     columns = [table.column(column.name) for column in article.columns]
