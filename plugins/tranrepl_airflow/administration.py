@@ -6,7 +6,6 @@ It has no schedule, like the DAG that reinitializes, and for the same reason.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Context
@@ -16,7 +15,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.cleanup import CleanupOperator
-from tranrepl_airflow.dag_builder import ADMINISTRATION_PREFIX, RETRY_DELAY, START_DATE, TAG, dag_id_of
+from tranrepl_airflow.dag_builder import ADMINISTRATION_PREFIX, RETRY_DELAY, START_DATE, TAG
 from tranrepl_airflow.documentation import ADMINISTRATION_TASKS, administration_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
@@ -29,18 +28,7 @@ from tranrepl_airflow.parameters import (
     chosen_subscription,
     chosen_transaction,
 )
-from tranrepl_airflow.publication_operator import PublicationOperator, usable_publication
-
-
-def administration_dag_id(path: Path) -> str:
-    """Return the DAG's id for the publication in this settings file."""
-    return f"{ADMINISTRATION_PREFIX}{dag_id_of(path)}"
-
-
-def build_administration_dag(path: Path) -> DAG | None:
-    """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
-    publication = usable_publication(path)
-    return None if publication is None else administration_dag(publication, str(path))
+from tranrepl_airflow.publication_operator import PublicationOperator
 
 
 def administration_dag(publication: Publication, settings_file: str | None = None) -> DAG:

@@ -15,11 +15,22 @@ from pathlib import Path
 from airflow.sdk import DAG, get_parsing_context
 
 from tranrepl.errors import ConfigurationError
-from tranrepl_airflow.administration import administration_dag_id, build_administration_dag
-from tranrepl_airflow.dag_builder import CLEANUP_DAG_ID, build_cleanup_dag, build_dag, dag_id_of
-from tranrepl_airflow.publication_setup import build_setup_dag, setup_dag_id
-from tranrepl_airflow.reinitialization import build_reinitialization_dag, reinitialization_dag_id
-from tranrepl_airflow.validation import build_validation_dag, validation_dag_id
+from tranrepl.settings.loading import load_publication
+from tranrepl.settings.publication import Publication
+from tranrepl_airflow.administration import administration_dag
+from tranrepl_airflow.dag_builder import (
+    ADMINISTRATION_PREFIX,
+    CLEANUP_DAG_ID,
+    REINITIALIZATION_PREFIX,
+    SETUP_PREFIX,
+    VALIDATION_PREFIX,
+    build_cleanup_dag,
+    build_dag,
+    dag_id_of,
+)
+from tranrepl_airflow.publication_setup import setup_dag
+from tranrepl_airflow.reinitialization import reinitialization_dag
+from tranrepl_airflow.validation import validation_dag
 
 FOLDER_VARIABLE = "TRANREPL_PUBLICATIONS"
 """Environment variable that names the folder where a DAG file does not."""
@@ -42,15 +53,13 @@ class DagKind(StrEnum):
     """One for all publications: removes what is needed no more."""
 
 
-_Built = tuple[Callable[[Path], str], Callable[[Path], DAG | None]]
-_OF_EACH: Mapping[DagKind, _Built] = {
-    DagKind.REPLICATION: (dag_id_of, build_dag),
-    DagKind.VALIDATION: (validation_dag_id, build_validation_dag),
-    DagKind.REINITIALIZATION: (reinitialization_dag_id, build_reinitialization_dag),
-    DagKind.SETUP: (setup_dag_id, build_setup_dag),
-    DagKind.ADMINISTRATION: (administration_dag_id, build_administration_dag),
+_BESIDE: Mapping[DagKind, tuple[str, Callable[[Publication, str], DAG | None]]] = {
+    DagKind.VALIDATION: (VALIDATION_PREFIX, validation_dag),
+    DagKind.REINITIALIZATION: (REINITIALIZATION_PREFIX, reinitialization_dag),
+    DagKind.SETUP: (SETUP_PREFIX, setup_dag),
+    DagKind.ADMINISTRATION: (ADMINISTRATION_PREFIX, administration_dag),
 }
-"""How the DAG of a settings file is named, and how it is built."""
+"""A publication's DAGs beside the one that replicates: the prefix of their ids, and how each is built."""
 
 
 def build_dags(folder: str | Path | None = None, *kinds: DagKind) -> list[DAG]:
@@ -64,12 +73,23 @@ def build_dags(folder: str | Path | None = None, *kinds: DagKind) -> list[DAG]:
     wanted = get_parsing_context().dag_id
     dags: list[DAG | None] = []
     for kind in kinds or DagKind:
-        if kind is not DagKind.CLEANUP:
-            dag_id, build = _OF_EACH[kind]
-            dags += [build(it) for it in files if wanted in (None, dag_id(it))]
-        elif wanted in (None, CLEANUP_DAG_ID):
-            dags.append(build_cleanup_dag(files))
+        if kind is DagKind.CLEANUP:
+            dags += [build_cleanup_dag(files)] if wanted in (None, CLEANUP_DAG_ID) else []
+        elif kind is DagKind.REPLICATION:
+            dags += [build_dag(it) for it in files if wanted in (None, dag_id_of(it))]
+        else:
+            prefix, build = _BESIDE[kind]
+            dags += [_usable(it, build) for it in files if wanted in (None, f"{prefix}{dag_id_of(it)}")]
     return [it for it in dags if it is not None]
+
+
+def _usable(path: Path, build: Callable[[Publication, str], DAG | None]) -> DAG | None:
+    """Build a DAG of a settings file; return None where the file cannot be used: the publication's own DAG says so."""
+    try:
+        publication = load_publication(path)
+        return build(publication, str(path)) if publication.publication == path.stem else None
+    except ConfigurationError:
+        return None
 
 
 def _existing(folder: str | Path | None) -> Path:

@@ -1,28 +1,14 @@
-"""What tasks about one publication have in common that start no Spark job, and the files that their DAGs are of."""
+"""What tasks about one publication have in common that start no Spark job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from tranrepl.errors import ConfigurationError
 from tranrepl.next_steps import usual_file
-from tranrepl.settings.loading import load_publication
-from tranrepl.settings.publication import Publication
 from tranrepl_airflow.outcome import RetryWhatMayPass
-
-
-def usable_publication(path: Path) -> Publication | None:
-    """Return the publication of a settings file; None where the file cannot be used: the publication's own DAG says
-    so."""
-    try:
-        publication = load_publication(path)
-    except ConfigurationError:
-        return None
-    return publication if publication.publication == path.stem else None
 
 
 class PublicationOperator(BaseOperator):

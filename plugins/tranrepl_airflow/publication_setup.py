@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Context
@@ -15,14 +14,14 @@ from tranrepl.next_steps import Place
 from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import tried
-from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_PREFIX, START_DATE, TAG, dag_id_of
+from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_PREFIX, START_DATE, TAG
 from tranrepl_airflow.documentation import CHECK, SETUP, setup_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import logged_failure
 from tranrepl_airflow.parameters import is_only_checked, setup_parameters
-from tranrepl_airflow.publication_operator import PublicationOperator, usable_publication
+from tranrepl_airflow.publication_operator import PublicationOperator
 from tranrepl_airflow.summary import counted
 
 if TYPE_CHECKING:
@@ -57,17 +56,6 @@ class CheckReport(BaseModel):
         found = counted(len(self.problems), "problem") if self.problems else "nothing to mend"
         warned = f", {counted(len(self.warnings), 'warning')}" if self.warnings else ""
         return f"{counted(self.articles, 'article')}, {counted(self.subscriptions, 'subscription')}: {found}{warned}"
-
-
-def setup_dag_id(path: Path) -> str:
-    """Return the DAG's id for the publication in this settings file."""
-    return f"{SETUP_PREFIX}{dag_id_of(path)}"
-
-
-def build_setup_dag(path: Path) -> DAG | None:
-    """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
-    publication = usable_publication(path)
-    return None if publication is None else setup_dag(publication, str(path))
 
 
 def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG:

@@ -6,20 +6,17 @@ too; each run of a backfill would take the same snapshot, of now and not of its 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.admin.airflow_pools import pool_name
-from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl_airflow.alert_callbacks import task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
-from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, RETRY_DELAY, START_DATE, TAG, dag_id_of
+from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, RETRY_DELAY, START_DATE, TAG
 from tranrepl_airflow.documentation import REINITIALIZE, reinitialization_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import resolve_connections
@@ -28,23 +25,6 @@ from tranrepl_airflow.operators import InitializeOperator
 from tranrepl_airflow.parameters import chosen_articles, reinitialization_parameters, subscriptions_to_reinitialize
 
 _MARKED = "marked_for_reinitialization"
-
-
-def reinitialization_dag_id(path: Path) -> str:
-    """Return the DAG's id for the publication in this settings file."""
-    return f"{REINITIALIZATION_PREFIX}{dag_id_of(path)}"
-
-
-def build_reinitialization_dag(path: Path) -> DAG | None:
-    """Build the DAG; return None where no subscription takes a snapshot, and where the file cannot be used: the
-    publication's own DAG says so."""
-    try:
-        publication = load_publication(path)
-        if publication.publication != path.stem:
-            return None
-        return reinitialization_dag(publication, str(path))
-    except ConfigurationError:
-        return None
 
 
 def reinitialization_dag(publication: Publication, settings_file: str | None = None) -> DAG | None:

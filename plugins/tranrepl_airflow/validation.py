@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -12,15 +11,13 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Context, CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.printable import one_event
-from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
-from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX, dag_id_of
+from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.documentation import DELIVERED, EQUAL, VALIDATE, validation_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES, StartRule
@@ -33,22 +30,6 @@ NOT_BACKFILLED = ["scheduled", "manual", "operator_triggered", "asset_triggered"
 """Every kind of run but a backfill: whatever its interval, a validation compares the rows of now."""
 _MOST_ROWS = 20
 """Differing rows of an article that are named in the log and in the XCom."""
-
-
-def validation_dag_id(path: Path) -> str:
-    """Return the DAG's id for the publication in this settings file."""
-    return f"{VALIDATION_PREFIX}{dag_id_of(path)}"
-
-
-def build_validation_dag(path: Path) -> DAG | None:
-    """Build the DAG; return None where the file cannot be used: the publication's own DAG says so."""
-    try:
-        publication = load_publication(path)
-        if publication.publication != path.stem:
-            return None
-        return validation_dag(publication, str(path))
-    except ConfigurationError:
-        return None
 
 
 def validation_dag(publication: Publication, settings_file: str | None = None) -> DAG:
