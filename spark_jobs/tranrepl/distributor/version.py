@@ -11,14 +11,12 @@ import sqlalchemy as sa
 
 from tranrepl import __version__
 from tranrepl.distributor.schema import schema_of
-from tranrepl.distributor.tables import VERSION_TABLE, msrepl_version
+from tranrepl.distributor.tables import msrepl_version
 from tranrepl.errors import ConfigurationError, newer_version
 from tranrepl.next_steps import RUN_SETUP
 
 REVISION = "0001"
 """Alembic's revision of the tables that this version has."""
-
-_MADE_WITHOUT_VERSION = "an earlier version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +42,9 @@ def read_version(connection: sa.Connection) -> DatabaseVersion | None:
 
 
 def find_version(connection: sa.Connection) -> DatabaseVersion | None:
-    """Return the version of whatever tables of ours are there; None where there are none."""
-    inspector, schema = sa.inspect(connection), schema_of(connection)
-    if inspector.has_table(msrepl_version.name, schema) and (found := read_version(connection)) is not None:
-        return found
-    if not inspector.has_table(VERSION_TABLE, schema):
-        return None
-    revision = connection.scalar(
-        sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE, schema=schema))
-    )
-    return None if revision is None else DatabaseVersion(str(revision), _MADE_WITHOUT_VERSION)
+    """Return the version of the tables that are there; None where there are none."""
+    is_there = sa.inspect(connection).has_table(msrepl_version.name, schema_of(connection))
+    return read_version(connection) if is_there else None
 
 
 def require_current(connection: sa.Connection, where: str) -> None:
