@@ -3,8 +3,7 @@ where they are custom."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -12,9 +11,9 @@ from tranrepl.errors import CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, arguments
 from tranrepl.model.commands import Operation
-from tranrepl.subscriber.base.model_database import execute_ddl
+from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure, GeneratedProcedures
 from tranrepl.subscriber.base.procedures import (
-    Procedure,
     ProcedureName,
     ProcedureScripter,
     StoredProcedure,
@@ -22,23 +21,7 @@ from tranrepl.subscriber.base.procedures import (
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
-from tranrepl.subscriber.replication_tables import OBJECTS
 from tranrepl.subscriber.subscription import SubscriptionKey
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A procedure in the catalogue, and the statement that made it; None where it is not there, or not ours."""
-
-    stored: StoredProcedure | None
-    registered: str | None
-    made: Callable[[str, str], bool]
-
-    @property
-    def edited(self) -> bool:
-        if self.stored is None or self.registered is None:
-            return False
-        return not self.made(self.registered, self.stored.body)
 
 
 def custom_problem(stored: StoredProcedure | None, passed: tuple[Argument, ...]) -> str | None:
@@ -64,31 +47,34 @@ def unseen_texts(at: str, called: Mapping[str, StoredProcedure | None], grant: s
 class ProcedureSetup:
     """One subscription's procedures, read and made in whatever transaction is open."""
 
-    def __init__(self, session: sa.Connection, scripter: ProcedureScripter, key: SubscriptionKey, where: str) -> None:
+    def __init__(
+        self,
+        session: sa.Connection,
+        database: SqlDatabase,
+        scripter: ProcedureScripter,
+        key: SubscriptionKey,
+        where: str,
+    ) -> None:
         self._session = session
         self._scripter = scripter
-        self._key = key
         self._where = where
+        self._generated = GeneratedProcedures(session, database, key, where)
 
     def set_up(self, targets: Sequence[SqlTarget]) -> list[str]:
         """Create or regenerate the generated procedures of articles; one that was edited by hand, and is called as
         before, is left alone. Return what was done."""
-        made = [(target.article, it) for target in targets for it in generated_procedures(self._scripter, target)]
-        known = self._known([it.name for _, it in made])
-        return [done for article, it in made for done in self._set_up(article, it, known[it.name])]
+        return self._generated.set_up([it for target in targets for it in self._made(target)])
 
     def follow(self, target: SqlTarget) -> list[str]:
         """Regenerate the generated procedures for another definition of the article. One that was edited by hand is
         left alone: `problems` has found that it takes what it is called with."""
-        done, generated = [], generated_procedures(self._scripter, target)
-        known = self._known([it.name for it in generated])
-        for it in generated:
-            if known[it.name].edited:
-                self._register(target.article, it)
-                done.append(f"left procedure {it.name.name} alone: it was edited by hand")
-            else:
-                done += self._set_up(target.article, it, known[it.name])
-        return done
+        return self._generated.follow(self._made(target))
+
+    def _made(self, target: SqlTarget) -> list[GeneratedProcedure]:
+        return [
+            GeneratedProcedure(str(target.article.source), it.name.name, it.create)
+            for it in generated_procedures(self._scripter, target)
+        ]
 
     def problems(self, old: RegisteredArticle, new: RegisteredArticle) -> Iterator[CustomProcedureError]:
         """Yield custom procedures, and generated ones that were edited by hand, that do not take what commands of a new
@@ -98,10 +84,9 @@ class ProcedureSetup:
             if passed == arguments(old, operation):
                 continue
             name = self._called(new, operation)
-            known = None if name is None else self._known([name])[name]
-            if name is None or known is None or (generates(new.propagation(operation)) and not known.edited):
+            if name is None or (generates(new.propagation(operation)) and not self._generated.edited([name.name])):
                 continue
-            problem = custom_problem(known.stored, passed)
+            problem = custom_problem(self._scripter.stored(self._session, [name]).get(name), passed)
             if problem is not None:
                 wanted = ", ".join(f"{it.name} {_type_name(new, it)}" for it in passed)
                 yield CustomProcedureError(
@@ -116,41 +101,6 @@ class ProcedureSetup:
         if propagation.procedure is None and not generates(propagation):
             return None
         return ProcedureName(*called_procedure(propagation, operation, article.destination, self._scripter.names))
-
-    def _known(self, names: Sequence[ProcedureName]) -> dict[ProcedureName, _Known]:
-        """Read all of these from the catalogue, and from the table of those that were made."""
-        if not names:
-            return {}
-        stored = self._scripter.stored(self._session, names)
-        query = sa.select(OBJECTS.c.object_name, OBJECTS.c.object_text).where(
-            OBJECTS.c.object_name.in_([it.name for it in names])
-        )
-        texts = {row.object_name: row.object_text for row in self._session.execute(query)}
-        return {it: _Known(stored.get(it), texts.get(it.name), self._scripter.made) for it in names}
-
-    def _set_up(self, article: RegisteredArticle, generated: Procedure, known: _Known) -> list[str]:
-        name = generated.name
-        if known.registered == generated.create and known.stored is not None:
-            unchanged = known.stored.body == generated.body
-            return [] if unchanged else [f"left procedure {name.name} alone: it was edited by hand"]
-        execute_ddl(self._session, self._scripter.drop(name))
-        execute_ddl(self._session, generated.create)
-        self._register(article, generated)
-        return [f"created procedure {name.name} at {self._where}"]
-
-    def _register(self, article: RegisteredArticle, generated: Procedure) -> None:
-        self._session.execute(sa.delete(OBJECTS).where(OBJECTS.c.object_name == generated.name.name))
-        self._session.execute(
-            sa.insert(OBJECTS).values(
-                publisher=self._key.publisher,
-                publisher_db=self._key.publisher_db,
-                publication=self._key.publication,
-                article=str(article.source),
-                object_name=generated.name.name,
-                object_type="P",
-                object_text=generated.create,
-            )
-        )
 
 
 def _type_name(article: RegisteredArticle, argument: Argument) -> str:

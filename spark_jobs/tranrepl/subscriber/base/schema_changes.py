@@ -50,7 +50,7 @@ class SchemaChanges:
         self._where = where
         self._definitions = Definitions(session, key)
         scripter = database.scripter
-        self._procedures = None if scripter is None else ProcedureSetup(session, scripter, key, where)
+        self._procedures = None if scripter is None else ProcedureSetup(session, database, scripter, key, where)
         self._ran: list[str] = []
         self._said: list[str] = []
 

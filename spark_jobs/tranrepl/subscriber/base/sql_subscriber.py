@@ -276,7 +276,7 @@ class SqlSubscriber(ModelSubscriber):
             return []
         with self._transaction():
             found = targets(self._session, self._database, articles, self.where)
-            return ProcedureSetup(self._session, scripter, self._key, self.where).set_up(found)
+            return ProcedureSetup(self._session, self._database, scripter, self._key, self.where).set_up(found)
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
         """Return `CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
