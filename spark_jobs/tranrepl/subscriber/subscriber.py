@@ -105,8 +105,7 @@ class Subscriber(Protocol):
 
     def set_up_watermark(self) -> list[str]:
         """Create the subscription's watermark: a new subscription has received nothing. An existing watermark is left
-        alone; one that an earlier version wrote, without saying which server the Publisher is, is this one's where it
-        was written for its address."""
+        alone."""
         ...
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
