@@ -16,7 +16,7 @@ from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.apply import SqlApplier
 from tranrepl.subscriber.base.constraints import not_for_replication_problems
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
-from tranrepl.subscriber.base.snapshot import SqlLoader, SqlSnapshot
+from tranrepl.subscriber.base.sql_snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.teardown import Teardown
 from tranrepl.subscriber.capabilities import Capabilities

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -14,6 +15,7 @@ from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.model_tables import create_tables, find_version
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.watermark import Watermark, position_of
+from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES
 from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
@@ -22,7 +24,7 @@ from tranrepl.subscriber.tables_version import TablesVersion
 _LOCK_SECONDS = 300
 
 
-class ModelSubscriber:
+class ModelSubscriber(ABC):
     """A subscription's rows of the model's tables, as setup and jobs use them."""
 
     def __init__(self, core: sa.Connection, database: ModelDatabase, key: SubscriptionKey) -> None:
@@ -58,6 +60,10 @@ class ModelSubscriber:
         with self._transaction():
             created = self._watermark.start()
         return [f"created subscription {self._key.subscription} at {self._kind.name(self._core)}"] if created else []
+
+    @abstractmethod
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing."""
 
     # Deliveries
 

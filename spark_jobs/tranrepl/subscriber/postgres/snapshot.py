@@ -12,6 +12,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import PreCreation
+from tranrepl.subscriber.base.snapshot import ModelSnapshot
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import core
@@ -23,12 +24,10 @@ from tranrepl.subscriber.postgres.users_code import leave_path
 from tranrepl.subscriber.snapshot import (
     DeletedRows,
     LoadedRange,
-    LoadOrder,
     OwnedRows,
     SnapshotArticle,
     fence_after,
     half_delivered,
-    load_order,
     not_empty,
 )
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
@@ -44,15 +43,14 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint
 """
 
 
-class PostgresSnapshot:
+class PostgresSnapshot(ModelSnapshot):
     """The driver's side. Everything up to the load is one transaction."""
 
     def __init__(self, session: Session, key: SubscriptionKey, subscriber: PostgresSubscriber) -> None:
+        self._tables = EmptiedTables(session)
+        super().__init__(core(session), POSTGRES, key, subscriber, self._tables)
         self._session = session
         self._subscriber = subscriber
-        self._tables = EmptiedTables(session)
-        self._rows = SnapshotRows(core(session), POSTGRES, key)
-        self.where = subscriber.where
 
     def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
         with translated_errors(self.where), self._session.transaction():
@@ -175,17 +173,6 @@ class PostgresSnapshot:
     def _deferred(self, article: SnapshotArticle) -> tuple[DeferredIndex, ...]:
         return read(self._rows.deferred([article.name]).get(article.name, "[]"), self.where)
 
-    def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
-        if not_for_replication:
-            return load_order(dict.fromkeys((it.name for it in articles), ()))
-        with translated_errors(self.where):
-            parents = self._tables.parents(articles)
-        return load_order(parents)
-
-    def loaded(self, snapshot: str) -> list[LoadedRange]:
-        with translated_errors(self.where):
-            return self._rows.loaded(snapshot)
-
     def build(self, article: SnapshotArticle) -> None:
         with translated_errors(self.where):
             for it in self._deferred(article):
@@ -207,10 +194,7 @@ class PostgresSnapshot:
                 for it in self._deferred(article):
                     if it.is_foreign_key:
                         self._build(it.build(article.article.destination))
-        dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
-        for key in foreign_keys:
-            if key.table in dropped or key.referenced in dropped:
-                self._subscriber.set_up_foreign_key(key, new=True)
+        super().finish(articles, foreign_keys)
 
     def _build(self, statement: sql.Composed) -> None:
         try:
@@ -223,16 +207,6 @@ class PostgresSnapshot:
                 database_code=error.report.database_code,
                 remedy="foreign_keys: false, or publish what it refers to; where it is your own, drop it",
             ) from error
-
-    def end(
-        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
-    ) -> None:
-        names = [it.name for it in articles]
-        with translated_errors(self.where), self._session.transaction():
-            self._rows.require_held(snapshot, names, self.where)
-            # It raises FencedError where the watermark is another one.
-            self._subscriber.move_watermark(fence, xact_seqno if whole else fence_after(fence))
-            self._rows.end(names, xact_seqno)
 
 
 class PostgresLoader:
