@@ -74,7 +74,7 @@ SELECT DISTINCT it.what, CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE a.grantee::p
                coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), p.proowner,
                CASE WHEN p.oid::pg_catalog.regprocedure::text = %(announce)s THEN ARRAY['EXECUTE'] ELSE '{}' END
           FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-         WHERE n.nspname = %(schema)s) it (what, acl, owner, given)
+         WHERE n.nspname = %(schema)s AND p.proname = ANY (%(functions)s)) it (what, acl, owner, given)
        CROSS JOIN LATERAL pg_catalog.aclexplode(it.acl) a
  WHERE a.grantee <> it.owner AND (a.grantee = 0 OR a.privilege_type <> ALL (it.given)) ORDER BY 1, 2
 """
@@ -160,13 +160,19 @@ def untrusted_owners(
     )
 
 
-def open_to_others(session: Session, where: str, announce: str) -> Iterator[ConfigurationError]:
+def open_to_others(
+    session: Session, where: str, functions: Sequence[str], announce: str
+) -> Iterator[ConfigurationError]:
     """Yield a problem where others than their owners have rights on what signs messages that setup gives nobody: any
     right of PUBLIC, and of each other role all but to read and change the secret, and to call `announce`."""
+    arguments = {
+        "schema": SCHEMA,
+        "table": SECRET_TABLE,
+        "functions": list(functions),
+        "announce": f"{SCHEMA}.{announce}",
+    }
     with translated_errors(where):
-        found = session.execute(
-            _OPEN, {"schema": SCHEMA, "table": SECRET_TABLE, "announce": f"{SCHEMA}.{announce}"}
-        ).fetchall()
+        found = session.execute(_OPEN, arguments).fetchall()
     if found:
         yield ConfigurationError(
             f"{where}: {', '.join(f'{grantee} has rights on {what}' for what, grantee in found)}, which setup gives "

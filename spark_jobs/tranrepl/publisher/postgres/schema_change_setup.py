@@ -154,7 +154,7 @@ class SchemaChangeSetup:
     def problems(self) -> Iterator[ConfigurationError]:
         """Yield a problem where a role that is not trusted may sign messages as ours."""
         yield from untrusted_owners(self._session, self._where, self._name, _NAMES)
-        yield from open_to_others(self._session, self._where, ANNOUNCE)
+        yield from open_to_others(self._session, self._where, _NAMES, ANNOUNCE)
 
     def warnings(self) -> Iterator[str]:
         """Yield why schema changes will not be announced once setup has run, and the command for what is left."""
