@@ -187,9 +187,14 @@ class LogReaderRun(AgentRun):
     def _wait_for_changes(self, opened: OpenLogReader) -> None:
         """Wait until the log holds something for us, polling it."""
         record, up_to = self.database.publications.get(self._publication.publication), None
+        recorded_at = time.monotonic()
         while not self.shutdown.is_due():
             self.shutdown.wait(self._publication.polling_interval)
             self._post_due_token(record)
+            if time.monotonic() - recorded_at >= AGAIN_SECONDS:
+                # Deliveries at the end of their time wait for a log reader that is not silent.
+                recorded_at = time.monotonic()
+                self.progress(self.total)
             before, up_to = up_to, opened.publisher.readable_end_of_log(_say_nothing)
             if up_to == before:
                 continue

@@ -30,6 +30,7 @@ from tranrepl.errors import FencedError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.shutdown import heeding_shutdown
+from tranrepl.log_reader import job
 from tranrepl.log_reader.draining import LogReader
 from tranrepl.log_reader.job import LogReaderRun
 from tranrepl.log_reader.opening import open_log_reader
@@ -281,6 +282,23 @@ def test_where_the_log_cannot_be_followed_it_is_looked_at(site: Site, monkeypatc
         assert not follows(site)
         reader.stop().raise_error()
     _assert_delivered(site)
+
+
+def test_one_that_polls_records_now_and_then_that_it_runs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresPublisher, "log_stream", lambda *_: None)
+    monkeypatch.setattr(job, "AGAIN_SECONDS", 0.2)
+    seen = set[object]()
+
+    def recorded() -> int:
+        seen.update(distribution_rows(site, "SELECT time FROM mslogreader_history"))
+        return len(seen)
+
+    with heeding_shutdown() as asked:
+        reader = ContinuousReader(site, asked, 3600.0)
+        reader.start()
+        # Its beginning and the first draining are two of them.
+        wait_for(lambda: recorded() > 4, 20.0)
+        reader.stop().raise_error()
 
 
 @pytest.mark.slow
