@@ -1,4 +1,4 @@
-"""Setup creates the event triggers that announce schema changes where its role may, prints what is left to do where
+"""Setup creates the event triggers that capture schema changes where its role may, prints what is left to do where
 not, and teardown removes them with the last publication.
 """
 
@@ -69,10 +69,10 @@ def owner(made: Databases) -> Iterator[Databases]:
 
 def test_setup_makes_it_once_and_mends_what_is_gone(made: Databases, tmp_path: Path) -> None:
     site, where = _site(made, tmp_path), f"at Publisher {made.publisher.database}"
-    triggers = f"created the event triggers that announce schema changes {where}"
+    triggers = f"created the event triggers that capture schema changes {where}"
     assert [it for it in site.set_up() if "schema" in it] == [
         f"created schema tranrepl {where}",
-        f"created the functions that announce schema changes {where}",
+        f"created the functions that capture schema changes {where}",
         triggers,
     ]
     assert execute(made.publisher, _FOUND) == [(it, "A") for it in _TRIGGERS]
@@ -98,7 +98,7 @@ def test_setup_replaces_functions_of_an_earlier_version_alone(made: Databases, t
     assert site.set_up() == []
     execute(made.publisher, comment.format(name, 0))
     assert site.set_up() == [
-        f"replaced the functions that announce schema changes at Publisher {made.publisher.database}"
+        f"replaced the functions that capture schema changes at Publisher {made.publisher.database}"
     ]
     assert execute(made.publisher, source) == current
 
@@ -152,7 +152,7 @@ def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
     file = publication_file(tmp_path, [{"source": "public.item"}], replicate_ddl=True)
     database, login = made.publisher.database, owner.publisher.login
     warning = (
-        f"Publisher {database}: role {login} may not make what announces schema changes, so they stop the publication: "
+        f"Publisher {database}: role {login} may not make what captures schema changes, so they stop the publication: "
         f"`tranrepl script {file} --publisher` prints the statements for a superuser, to run after `tranrepl setup "
         f"{file}`; or set replicate_ddl: false"
     )
@@ -160,7 +160,7 @@ def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
     assert (done.status, done.err.splitlines()[0]) == (0, f"warning: {warning}")
     assert len(wrap(warning.replace(str(file), "dags/publications/shop.yaml"), 80)) <= 5
     shown = typed("status", file, environment=owner.environment).out
-    not_there = "schema changes stop the publication: the event triggers that announce them are not there"
+    not_there = "schema changes stop the publication: the event triggers that capture them are missing"
     assert f"{not_there}; `tranrepl script {file} --publisher` prints the statements" in shown
     statements = _printed(owner, tmp_path)
     assert statements.startswith(f"-- in database {database} of the Publisher, as a superuser\n{_PATH};\nDO $do$")

@@ -204,7 +204,7 @@ def test_so_it_does_where_there_is_no_secret_to_sign_with(site: Announcing, owne
     site.told()
     _run_ddl(site, owner(site))
     assert site.told() == []
-    assert 'tranrepl: a schema change is not announced: relation "tranrepl.message_secret" does not exist' in (
+    assert 'tranrepl: a schema change is not captured: relation "tranrepl.message_secret" does not exist' in (
         site.warnings()
     )
 

@@ -601,7 +601,7 @@ EXCEPTION WHEN OTHERS THEN
       PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');
     END IF;
   EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING 'tranrepl: a schema change is not announced: %', sqlerrm;
+    RAISE WARNING 'tranrepl: a schema change is not captured: %', sqlerrm;
   END;
 END
 $function$;

@@ -30,7 +30,7 @@ _SAFE_PATH, _SCHEMA, _SECRET, _FUNCTIONS, _TRIGGERS = "", "schema", "secret", "f
 """The parts of `announce.sql`."""
 _PRINTED = "`tranrepl script FILE --publisher` prints the statements"
 _SETUP_MAKES_IT = "`tranrepl setup FILE` makes it"
-_NONE_OF_THEM = "the event triggers that announce them are not there"
+_NONE_OF_THEM = "the event triggers that capture them are missing"
 _ENABLED_ALWAYS = "A"
 
 
@@ -163,7 +163,7 @@ class SchemaChangeSetup:
         if not all(step.allowed for step in missing):
             after = ", to run after `tranrepl setup FILE`" if any(step.allowed for step in missing) else ""
             yield (
-                f"{self._where}: role {self._session.info.user} may not make what announces schema changes, so they "
+                f"{self._where}: role {self._session.info.user} may not make what captures schema changes, so they "
                 f"stop the publication: {_PRINTED} for a superuser{after}; or set replicate_ddl: false"
             )
         if off:
@@ -191,7 +191,7 @@ class SchemaChangeSetup:
                 makes = "`tranrepl setup FILE` makes them" if mine else f"{_PRINTED} for a superuser"
                 return f"{_NONE_OF_THEM}; {makes}"
             if any(it.enabled != _ENABLED_ALWAYS for it in triggers.values()):
-                return "an event trigger that announces them is disabled"
+                return "an event trigger that captures them is disabled"
             return self._switched_off()
 
     def collation(self, oid: int) -> str | None:
@@ -268,7 +268,7 @@ class SchemaChangeSetup:
         if found.is_older():
             grant = sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(sql.SQL(f"{SCHEMA}.{ANNOUNCE}"), self._role)
             yield Step(
-                f"{'replaced' if found.versions else 'created'} the functions that announce schema changes",
+                f"{'replaced' if found.versions else 'created'} the functions that capture schema changes",
                 (sql.SQL(_part(_FUNCTIONS)), grant),
                 found.may_create and found.owns_functions,
             )
@@ -278,7 +278,7 @@ class SchemaChangeSetup:
         if enabled != set(_EVENT_TRIGGERS):
             may = found.owns_all() and all(it.owned for it in found.triggers.values())
             yield Step(
-                "created the event triggers that announce schema changes",
+                "created the event triggers that capture schema changes",
                 (sql.SQL(_part(_TRIGGERS)),),
                 may and self._may_create_event_triggers(),
             )
