@@ -11,7 +11,7 @@ from conftest import DatabasesFactory
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session, connect
-from tranrepl.subscriber.postgres.deferred_indexes import deferrable_indexes, read, written
+from tranrepl.subscriber.postgres.deferred_indexes import deferrable_indexes, read, readable, written
 
 _TABLE = TableName("public", 'a "child" %s')
 _NAME = '"a ""child"" %s"'
@@ -56,7 +56,7 @@ def test_what_names_alone_say_is_dropped_and_built_again(session: Session) -> No
     before = session.execute(_DEFINITIONS, {"table": table}).fetchall()
     found = deferrable_indexes(session, table)
     assert {it.name for it in found} == set(_PLAIN)
-    kept = read(written(found) or "", "Subscriber reporting")
+    kept = read(written(found), "Subscriber reporting")
     assert kept == tuple(found)
     for it in sorted(found, key=lambda it: not it.is_foreign_key):
         session.execute(it.drop(_TABLE))
@@ -76,5 +76,6 @@ def test_what_names_alone_say_is_dropped_and_built_again(session: Session) -> No
     ],
 )
 def test_anything_else_that_is_written_there_is_refused(text: str) -> None:
+    assert readable(text) is None
     with pytest.raises(ConfigurationError, match="is no index and no constraint"):
         read(text, "Subscriber reporting")

@@ -150,12 +150,20 @@ def written(indexes: Sequence[DeferredIndex]) -> str | None:
     return _INDEXES.dump_json(tuple(indexes), exclude_defaults=True).decode() if indexes else None
 
 
-def read(text: str, where: str) -> tuple[DeferredIndex, ...]:
-    """Return indexes that were written down. Raises ConfigurationError where somebody wrote something else there."""
+def readable(text: str | None) -> tuple[DeferredIndex, ...] | None:
+    """Return indexes that were written down; None where somebody wrote something else there."""
     try:
-        return _INDEXES.validate_json(text)
+        return _INDEXES.validate_json(text) if text is not None else ()
     except ValidationError:
+        return None
+
+
+def read(text: str | None, where: str) -> tuple[DeferredIndex, ...]:
+    """Return indexes that were written down. Raises ConfigurationError where somebody wrote something else there."""
+    found = readable(text)
+    if found is None:
         raise ConfigurationError(
             f"{where}: what a snapshot has to build is no index and no constraint: {text}",
             remedy="`tranrepl reinitialize FILE -s NAME` copies the rows of the article again",
-        ) from None
+        )
+    return found

@@ -17,7 +17,7 @@ from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.deferred_indexes import DeferredIndex, deferrable_indexes, read, written
+from tranrepl.subscriber.postgres.deferred_indexes import DeferredIndex, deferrable_indexes, read, readable, written
 from tranrepl.subscriber.postgres.emptied_tables import EmptiedTables
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.users_code import leave_path
@@ -156,7 +156,8 @@ class PostgresSnapshot(ModelSnapshot):
             there = deferrable_indexes(self._session, own[it.name])
             whole = it.large and not self._is_referenced(own[it.name], list(own.values()))
             chosen = [index for index in there if index.is_foreign_key or whole]
-            interrupted = set(read(written_down.get(it.name, "[]"), self.where)).difference(there)
+            # A new snapshot is the remedy where nobody can read it.
+            interrupted = set(readable(written_down.get(it.name)) or ()).difference(there)
             self._rows.defer(it.name, written([*chosen, *sorted(interrupted, key=lambda index: index.name)]))
             drops += [(index.is_foreign_key, index.drop(it.article.destination)) for index in chosen]
         # Foreign keys first: they need the keys that they refer to.
@@ -171,7 +172,7 @@ class PostgresSnapshot(ModelSnapshot):
         return None if row is None else int(row[0])
 
     def _deferred(self, article: SnapshotArticle) -> tuple[DeferredIndex, ...]:
-        return read(self._rows.deferred([article.name]).get(article.name, "[]"), self.where)
+        return read(self._rows.deferred([article.name]).get(article.name), self.where)
 
     def build(self, article: SnapshotArticle) -> None:
         with translated_errors(self.where):
