@@ -39,7 +39,7 @@ TABLES: Mapping[str, str] = {
 }
 COLUMNS: Mapping[str, str] = {
     "msreplication_snapshots.created": "Whether `setup` made the table",
-    "msreplication_snapshots.deferred": "Statements that are executed after the rows are copied, such as indexes",
+    "msreplication_snapshots.deferred": "Names of indexes and constraints that are created after the copy (PostgreSQL)",
     "revision": "Of these tables: grows when one of them changes",
     "version": "Of tranrepl",
     "publication_id": "Row of `mspublications`",
