@@ -9,12 +9,12 @@ from typing import Protocol
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applier, ApplierOptions
+from tranrepl.subscriber.base.teardown import Teardown
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
 from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.subscription import SubscriptionKey
-from tranrepl.subscriber.teardown import SubscriberTeardown
 
 
 class Dialect(Protocol):
@@ -60,7 +60,7 @@ class Dialect(Protocol):
 
     def teardown(
         self, connection: Connection, key: SubscriptionKey, application_name: str
-    ) -> AbstractContextManager[SubscriberTeardown]:
+    ) -> AbstractContextManager[Teardown]:
         """Connect to remove what setup made for a publication."""
         ...
 

@@ -1,5 +1,4 @@
-"""What teardown asks of a Subscriber, whatever its database: the interface, and what all of them share; and the
-statements for a Subscriber that is not reached.
+"""Results of a teardown at a Subscriber, and the statements for a Subscriber that is not reached.
 
 All that is a publication's in one database goes at once, whatever its subscriptions are called. Never a user's table or
 row: tables that setup made are the user's since they have rows.
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -114,26 +112,6 @@ class SubscriberRemoval:
             *(f"procedure {it.name}: publication {it.new_owner.publication} uses it, or may" for it in self.shared),
             *(f"{it}, which setup created, with its rows" for it in tables),
         )
-
-
-class SubscriberTeardown(Protocol):
-    """The teardown of one publication in one Subscriber's database."""
-
-    @property
-    def where(self) -> str:
-        """The Subscriber as messages name it: "Subscriber reporting"."""
-        ...
-
-    def find(self, others: Destinations) -> SubscriberRemoval:
-        """Find what is there. Raises TransientError where a delivery goes on, ConfigurationError where our role may not
-        remove something."""
-        ...
-
-    def remove(self, found: SubscriberRemoval) -> None:
-        """Remove what was found; idempotent. Raises as `find` does."""
-        ...
-
-    def drop_statement(self, procedure: str) -> str: ...
 
 
 def being_delivered(where: str) -> TransientError:
