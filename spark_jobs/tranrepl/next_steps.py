@@ -66,7 +66,7 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
         return ()
     seqno = f"0x{error.xact_seqno}"
     look = NextStep("look at the transaction", f"tranrepl browse {file} --from {seqno} --to {seqno}")
-    if error.kind is not ErrorKind.DATA or not place.subscription:
+    if not place.subscription or not (error.schema_change or error.kind is ErrorKind.DATA):
         return (look,)
     article = f" --article {_quoted(error.article)}" if error.article else ""
     run, skip = f"tranrepl run {file} -s {subscription}", f"tranrepl skip {file} -s {subscription} --xact-seqno {seqno}"
