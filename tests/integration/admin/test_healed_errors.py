@@ -146,3 +146,21 @@ def test_a_failed_validation_and_a_log_readers_error_are_acknowledged_together(s
     assert len(acknowledge_errors(site.topology, "ada")) == 2
     assert status(site.topology).wrong == []
     assert _healed_as_monitored(site) == (True, True, True)
+
+
+def test_a_subscriber_that_is_past_the_transaction_heals_its_error_before_a_run_says_so(site: Site) -> None:
+    insert_transactions(site, 1)
+    site.run()
+    site.at_subscriber("DELETE FROM item")
+    site.at_publisher("UPDATE item SET note = 'a'")
+    site.read_log().raise_error()
+    assert site.deliver().error is not None
+    skip_transaction(site.topology, "reporting", bytes.fromhex(stored_commands(site)[-1].xact_seqno))
+    # As a job leaves it that was killed after its commit.
+    distribution_rows(
+        site, "DELETE FROM msdistribution_history WHERE id = (SELECT max(id) FROM msdistribution_history)"
+    )
+    error = status(site.topology).subscriptions[0].last_error
+    assert error is not None
+    assert error.healed
+    assert _healed_as_monitored(site) == (False, False, False)

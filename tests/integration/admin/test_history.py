@@ -212,3 +212,30 @@ def test_status_tells_in_replication_monitors_words(site: Site, tmp_path: Path) 
         assert _status(site).state == state
     distribution_rows(site, "UPDATE mssubscriptions SET status = 'inactive'")
     assert _status(site).state == "Expired"
+
+
+def test_the_monitor_says_of_a_subscription_what_the_status_says(site: Site) -> None:
+    def require_same() -> SubscriptionStatus:
+        told = _status(site)
+        with site.topology.distributor() as database:
+            ((known,),) = [it.subscriptions for it in database.overview.of(["purchasing"], timedelta(days=1), 1)]
+        waiting = (known.backlog.commands, int(known.estimated_seconds), known.last_latency_seconds)
+        assert (told.state, told.watermark) == (known.state(site.publication), known.watermark.hex())
+        assert (told.undelivered_commands, told.estimated_seconds, told.last_latency_seconds) == waiting
+        return told
+
+    assert require_same().state == "Uninitialized"
+    insert_transactions(site, 5)
+    site.read_log().raise_error()
+    assert require_same().undelivered_commands == 5
+    site.deliver().raise_error()
+    assert require_same().undelivered_commands == 0
+    insert_transactions(site, 3)
+    site.read_log().raise_error()
+    distribution_rows(site, "UPDATE msdistribution_history SET delivery_rate = 0.25 WHERE runstatus = 2")
+    assert require_same().estimated_seconds == 12
+    with site.topology.distributor() as database:
+        record = database.publications.get("purchasing")
+        database.snapshots.subscribe(database.subscriptions.get(record, "reporting"), ["public.item"], whole=True)
+    waiting = require_same()
+    assert (waiting.state, waiting.undelivered_commands) == ("Uninitialized", 0)
