@@ -104,7 +104,9 @@ class Postgres(ModelDatabase):
         driver(session).execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", [f"{seconds}s"])
 
     def insert_new(self, session: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> int:
-        return session.execute(insert(table).values(list(rows)).on_conflict_do_nothing()).rowcount
+        statement = insert(table).values(list(rows)).on_conflict_do_nothing()
+        # SQLAlchemy keeps no count of inserted rows unless it is asked.
+        return session.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     # Teardown
 
