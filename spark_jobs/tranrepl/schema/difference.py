@@ -248,7 +248,7 @@ class _Difference:
         if filtered is not None:
             yield Stop(
                 f"a label of type {filtered} was renamed, whose values its row filter reads: {self.article.filter}",
-                "write the article's `filter` with the labels of now",
+                "write the article's `filter` with the labels of now, where it names them",
             )
         dividing = self.labels.dividing()
         if dividing is not None:

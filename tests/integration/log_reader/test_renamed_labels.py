@@ -213,15 +213,14 @@ def test_a_row_filter_of_the_type(
     with _open_transaction(site, "INSERT INTO item VALUES (6, 'sad')"):
         site.at_publisher(_rename("sad", "blue"))
     site.at_publisher("INSERT INTO item VALUES (7, 'blue'), (8, 'so so')")
-    if now is not None:
-        error, *_ = [it.error for it in whole_run(site).values() if it.error is not None]
-        assert "label 'sad' of type public.mood was renamed, which its row filter names" in error.message
-        assert error.remedy is not None
-        assert error.remedy.startswith("write the article's `filter` with the labels of now")
-        articles = [it.model_copy(update={"filter": now}) for it in site.publication.articles]
-        site.publication = site.publication.model_copy(update={"articles": articles})
-        for command in commands_of(error.remedy)[0]:
-            assert execute_command(site, command) == []
+    error, *_ = [it.error for it in whole_run(site).values() if it.error is not None]
+    assert "a label of type public.mood was renamed, whose values its row filter reads" in error.message
+    assert error.remedy is not None
+    assert error.remedy.startswith("write the article's `filter` with the labels of now, where it names them")
+    articles = [it.model_copy(update={"filter": now or condition}) for it in site.publication.articles]
+    site.publication = site.publication.model_copy(update={"articles": articles})
+    for command in commands_of(error.remedy)[0]:
+        assert execute_command(site, command) == []
     for _ in range(2):
         good_run(site)
     site.at_publisher("UPDATE item SET feeling = 'so so' WHERE id = 7")
@@ -300,7 +299,7 @@ def test_a_label_in_limits_of_partitions_stops(databases: DatabasesFactory, tmp_
     )
     stopped = site.read_log().error
     assert stopped is not None
-    assert "label 'sad' of type public.mood was renamed, which limits of its partitions name" in stopped.message
+    assert "a label of type public.mood was renamed, whose values limits of its partitions name" in stopped.message
     site.at_subscriber(_rename("sad", "blue"))
     assert not check(site.topology).blocking
     site.set_up()
