@@ -75,7 +75,6 @@ COLUMNS: Mapping[str, str] = {
     "filter_clause": "The row filter",
     "update_policy": "How an UPDATE of a unique column is sent",
     "truncate": "What a TRUNCATE does",
-    "deferrable": "Whether the table has a DEFERRABLE unique constraint",
     "msarticles.status": "`active`, `inactive` (replaced, or no longer published) or `ended` (by a schema change)",
     "mssubscriptions.subscription_id": "A number",
     "mssubscriptions.status": "`active`, `inactive`, `subscribed` (waits for its snapshot), `initiated` (being copied)",

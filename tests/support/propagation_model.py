@@ -33,7 +33,6 @@ class ArticleModel:
     positions: tuple[int, ...]
     key: tuple[int, ...]
     unique: tuple[int, ...]
-    deferrable: bool
     is_published: Callable[[Row], bool]
     update_policy: str
     truncate: str
@@ -47,8 +46,6 @@ class ArticleModel:
         changes = [it for it in changes if it.operation is not Operation.UPDATE or it.before != it.after]
         alone = len(changes) == 1
         moved = [it for change in changes for it in self._filtered(change)]
-        if self.deferrable:
-            moved = [it for part in _parts(moved) for it in self._net(part)]
         paired = [it for change in moved for it in self._paired(change, alone)]
         return [command for change in paired for command in self._sent(change)]
 
@@ -70,29 +67,6 @@ class ArticleModel:
             yield RowChange(Operation.DELETE, change.before)
         elif will_be:
             yield RowChange(Operation.INSERT, None, change.after)
-
-    def _net(self, part: Sequence[RowChange]) -> list[RowChange]:
-        gives = [at for at, it in enumerate(part) if it.operation is Operation.INSERT or self._moves(it)]
-        frees = [at for at, it in enumerate(part) if it.operation is Operation.DELETE or self._moves(it)]
-        if not gives or not frees or min(gives) >= max(frees):
-            return list(part)
-        gone: list[tuple[int, Row]] = []
-        came: list[tuple[int, Row]] = []
-        truncates = [it for it in part if it.operation is Operation.TRUNCATE]
-        for at, change in enumerate(part):
-            if change.before is not None:
-                same = [it for it in came if it[1] == change.before]
-                if same:
-                    came.remove(same[-1])
-                else:
-                    gone.append((at, change.before))
-            if change.after is not None:
-                came.append((at, change.after))
-        return [
-            *truncates,
-            *(RowChange(Operation.DELETE, row) for _, row in gone),
-            *(RowChange(Operation.INSERT, None, row) for _, row in came),
-        ]
 
     def _moves(self, change: RowChange) -> bool:
         return change.operation is Operation.UPDATE and any(
@@ -139,13 +113,3 @@ class ArticleModel:
     def _key_of(self, row: Row) -> Row:
         """Return the key alone; what follows its last column is left off."""
         return tuple(value if at in self.key else None for at, value in enumerate(row[: max(self.key) + 1]))
-
-
-def _parts(changes: Sequence[RowChange]) -> list[list[RowChange]]:
-    """Cut before every TRUNCATE."""
-    parts: list[list[RowChange]] = [[]]
-    for change in changes:
-        if change.operation is Operation.TRUNCATE:
-            parts.append([])
-        parts[-1].append(change)
-    return parts

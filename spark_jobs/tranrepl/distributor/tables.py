@@ -132,7 +132,6 @@ msarticles = sa.Table(
     sa.Column("filter_clause", sa.Text),
     sa.Column("update_policy", sa.Text, nullable=False, server_default="pairs"),
     sa.Column("truncate", sa.Text, nullable=False, server_default="replicate"),
-    sa.Column("deferrable", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("source_file", sa.JSON, comment="File of the source table when it was last looked at"),
     sa.Column(

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.log_reader.net_changes import net_changes
 from tranrepl.log_reader.refusal import refuse_left_out, refused_length, refused_truncate
 from tranrepl.log_reader.row_filter import deletes_of, filtered, inserts_of
 from tranrepl.model.article import RegisteredArticle
@@ -105,7 +104,7 @@ class CommandsOfChanges:
             article, sets = given[0].article, given
             if self.filters is not None and article.filter is not None:
                 sets = list(filtered(changes, given, self.filters))
-            yield net_changes(changes.buffer, sets, changes.transactions) if article.deferrable else sets
+            yield sets
 
     def _numbered(self, changes: Changes, sets: Sequence[_Rows]) -> pa.RecordBatch:
         order = _order(sets)

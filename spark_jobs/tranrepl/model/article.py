@@ -73,8 +73,6 @@ class RegisteredArticle(BaseModel):
     """Row filter, a condition in the Publisher's SQL."""
     update_policy: UpdatePolicy = UpdatePolicy.PAIRS
     truncate: Truncation = Truncation.REPLICATE
-    deferrable: bool = False
-    """A unique constraint of the table is DEFERRABLE: within a transaction, two rows may hold one value for a time."""
     file: TableFile | None = None
     """The table's file when it was last looked at, with the published columns; None where nobody has yet."""
     begins_after: StoredPosition = FIRST_POSITION

@@ -102,6 +102,10 @@ class Stop:
 
 
 NO_KEY = Stop("it has no primary key any more (error 14088)", "add one, or take the article out of the file")
+_DEFERRABLE = Stop(
+    "its primary key or a unique constraint is DEFERRABLE: within a transaction, two rows may hold one value",
+    "replace the constraint by one that is NOT DEFERRABLE",
+)
 _OUTDATED = Stop(
     "the transaction, at REPEATABLE READ or SERIALIZABLE, began before the table's last change was committed, and so "
     "could not write how the table is now",
@@ -172,6 +176,8 @@ class _Difference:
 
     def stops(self, dialect: PublisherDialect) -> Iterator[Stop]:
         """Yield why the change is not followed."""
+        if self.now.deferrable:
+            yield _DEFERRABLE
         yield from self._key_stops()
         yield from self._filter_stops(dialect)
         yield from self._label_stops(dialect)
@@ -313,7 +319,6 @@ class _Difference:
                 "source": now.name,
                 "columns": columns,
                 "filter": row_filter,
-                "deferrable": now.deferrable,
                 "definition": now,
             }
         )

@@ -50,7 +50,6 @@ def registered_article(
         filter=article.filter,
         update_policy=article.update_policy,
         truncate=article.truncate,
-        deferrable=table.deferrable,
         file=file.with_partitions_of(known.file) if file is not None and known is not None else file,
         begins_after=known.begins_after if known else FIRST_POSITION,
         definition=table.definition,

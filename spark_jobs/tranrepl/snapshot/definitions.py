@@ -71,7 +71,7 @@ def _require_definition(publisher: Publisher, it: SnapshotArticle, table: TableD
     nullable = [
         of.name for of in now.columns if of.ordinal in columns and columns[of.ordinal].not_null and not of.not_null
     ]
-    if _unnamed(now) - _unnamed(known) or now.deferrable != known.deferrable:
+    if _unnamed(now) - _unnamed(known):
         raise _not_registered(publisher, it.name, "a unique index")
     if nullable:
         raise _not_registered(publisher, it.name, f"that column {', '.join(nullable)} takes NULL")

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from conftest import DatabasesFactory
-from support.databases import Databases
 from support.in_process import deliver_stored, read_log_into_store, replicate_stored
 from support.remedies import reinitialize_all
 from support.site import Site
 from tranrepl.admin.reinitialization import Rows
 from tranrepl.errors import ErrorKind
-from tranrepl.publisher.postgres import log_messages, log_range, long_messages, whole_transactions
+from tranrepl.publisher.postgres import log_messages, log_range, long_messages
 from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.long_messages import LongMessage
 from tranrepl.publisher.postgres.lsn import lsn_number
@@ -105,69 +104,6 @@ def test_a_log_without_a_long_message_has_none(databases: DatabasesFactory, tmp_
     publisher = site.databases.publisher
     first, last = lsn_number(str(start)), lsn_number(str(up_to))
     assert long_messages.find_long_message(publisher, str(slot), first, last) is None
-
-
-_HELD = "CREATE TABLE held (id integer PRIMARY KEY, place integer UNIQUE DEFERRABLE)"
-
-
-@pytest.fixture
-def small_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shrink the buffers to some thousand rows."""
-    monkeypatch.setattr(log_messages, "FETCH_BYTES", 10_000)
-    monkeypatch.setattr(log_range, "HELD_BYTES", 20_000)
-    monkeypatch.setattr(whole_transactions, "MOST_HELD_BYTES", 100_000)
-
-
-def _held_and_free(databases: Databases, tmp_path: Path) -> Site:
-    site = Site(databases, tmp_path / "store", ["public.held", "public.free"])
-    site.at_publisher(_HELD, "CREATE TABLE free (id integer PRIMARY KEY, note text)")
-    site.set_up()
-    site.at_subscriber("ALTER TABLE held ADD UNIQUE (place)")
-    return site
-
-
-def _delivered(site: Site) -> None:
-    replicate_stored(site)
-    assert site.differences() == []
-
-
-@pytest.mark.usefixtures("small_holds")
-def test_a_transaction_larger_than_what_is_held_of_it(databases: DatabasesFactory, tmp_path: Path) -> None:
-    # Beside the article with a DEFERRABLE key another one changes without limit: values change hands at the
-    # transaction's end.
-    site = _held_and_free(databases(), tmp_path)
-    site.at_publisher("INSERT INTO held SELECT n, n FROM generate_series(1, 300) n")
-    _delivered(site)
-    for begin, change, end in (
-        (1, "SET CONSTRAINTS ALL DEFERRED; UPDATE held SET place = place + 1", 20_000),
-        (30_000, "SET CONSTRAINTS ALL DEFERRED; UPDATE held SET place = 301 - id", 50_000),
-        (60_000, "TRUNCATE held, free; INSERT INTO held SELECT n, -n FROM generate_series(1, 300) n", 70_000),
-    ):
-        rows = f"INSERT INTO free SELECT n, 'row ' || n FROM generate_series({begin}, {begin + 9_000}) n"
-        later = f"INSERT INTO free SELECT n, 'row ' || n FROM generate_series({end}, {end + 9_000}) n"
-        site.at_publisher(f"BEGIN; {rows}; {change}; {later}; UPDATE held SET id = id + 1000; COMMIT")
-        _delivered(site)
-
-
-@pytest.mark.usefixtures("small_holds")
-def test_a_transaction_of_which_more_must_be_held(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Refuse the transaction, and deliver it after what the remedy says."""
-    site = _held_and_free(databases(), tmp_path)
-    site.at_publisher(
-        "INSERT INTO held VALUES (0, 0)",
-        "INSERT INTO held SELECT n, n FROM generate_series(1, 9000) n",
-        "INSERT INTO free VALUES (1, 'after')",
-    )
-    for _ in range(2):
-        error = read_log_into_store(site).error
-        assert error is not None
-        assert (error.kind, "public.held" in error.message) == (ErrorKind.CONFIGURATION, True)
-        assert "tranrepl setup FILE" in (error.remedy or "")
-    deliver_stored(site).raise_error()
-    assert site.at_subscriber("SELECT id FROM held") == [(0,)]
-    site.at_publisher("ALTER TABLE held DROP CONSTRAINT held_place_key, ADD UNIQUE (place)")
-    site.set_up()
-    _delivered(site)
 
 
 @pytest.mark.parametrize("apply", ["auto", "serial"])

@@ -58,7 +58,6 @@ class History:
 
     columns: tuple[str, ...]
     settings: dict[str, str]
-    deferrable: bool
     transactions: tuple[tuple[bool, tuple[str, ...]], ...]
 
     @property
@@ -122,7 +121,7 @@ def _histories(draw: st.DrawFn) -> History:
     transaction = st.tuples(
         st.sampled_from([True, True, True, False]), st.lists(_statements(), min_size=1, max_size=5).map(tuple)
     )
-    return History(columns, chosen, draw(st.booleans()), tuple(draw(st.lists(transaction, min_size=1, max_size=6))))
+    return History(columns, chosen, tuple(draw(st.lists(transaction, min_size=1, max_size=6))))
 
 
 # What each statement did, by the Publisher's own account.
@@ -150,12 +149,8 @@ class _World:
         )
         self.publisher.execute(_AUDIT)
 
-    def create(self, table: str, history: History) -> None:
-        later = "DEFERRABLE INITIALLY DEFERRED" if history.deferrable else ""
-        create = (
-            f"CREATE TABLE {table} (id int PRIMARY KEY {later}, code int UNIQUE {later}, note text, "
-            "amount int NOT NULL);"
-        )
+    def create(self, table: str) -> None:
+        create = f"CREATE TABLE {table} (id int PRIMARY KEY, code int UNIQUE, note text, amount int NOT NULL);"
         self.publisher.execute(
             create
             + f"CREATE TRIGGER audit_row AFTER INSERT OR UPDATE OR DELETE ON {table} "
@@ -227,8 +222,8 @@ def test_commands_are_those_of_the_model_and_both_ends_are_equal(
 ) -> None:
     number = next(_numbers)
     tables = [f"t{number}_{at}" for at in range(len(histories))]
-    for table, history in zip(tables, histories, strict=True):
-        world.create(table, history)
+    for table in tables:
+        world.create(table)
     site = Site(
         world.databases,
         world.store,
@@ -280,7 +275,6 @@ def _model(history: History) -> ArticleModel:
         positions=tuple(COLUMNS.index(name) for name in published),
         key=(published.index("id"),),
         unique=unique,
-        deferrable=history.deferrable,
         is_published=is_published,
         **{it: history.settings[it] for it in ("update_policy", "truncate", "ins_cmd", "upd_cmd", "del_cmd")},
     )

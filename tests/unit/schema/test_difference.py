@@ -373,6 +373,11 @@ _OF_KEY = _KEY.model_copy(update={"columns": (3,)})
             {"before": _MOODS[0], "tag": "ALTER TYPE", "row_filter": "b > 1 AND a <> 'glad'"},
             "a label of type public.mood was renamed, whose values its row filter reads: b > 1 AND a <> 'glad'",
         ),
+        (
+            _table(_ID, _A, _B, unique=(_KEY, _OF_KEY.model_copy(update={"primary": False, "immediate": False}))),
+            {},
+            "its primary key or a unique constraint is DEFERRABLE: within a transaction, two rows may hold one value",
+        ),
         (_table(_ID, _PAIRS[1], _B), {"before": _table(_ID, _PAIRS[0], _B), "tag": "ALTER TYPE"}, _INSIDE),
         (
             _table(_ID, _column(2, "a", _OWN), _B),

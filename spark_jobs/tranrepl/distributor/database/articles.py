@@ -157,7 +157,6 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         filter=fields["filter_clause"],
         update_policy=fields["update_policy"],
         truncate=fields["truncate"],
-        deferrable=fields["deferrable"],
         file=TableFile.model_validate(fields["source_file"]) if fields["source_file"] else None,
         begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
         definition=TableDefinition.model_validate(definition) if (definition := fields["source_definition"]) else None,
@@ -180,7 +179,6 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
         "filter_clause": article.filter,
         "update_policy": article.update_policy,
         "truncate": article.truncate,
-        "deferrable": article.deferrable,
         "status": ArticleStatus.ACTIVE,
         **_renewed_values(article),
     }

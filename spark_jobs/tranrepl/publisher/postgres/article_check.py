@@ -36,6 +36,13 @@ def article_problems(
             remedy=f"ALTER TABLE {article.source} ADD PRIMARY KEY (…)",
         )
         return
+    if table.deferrable:
+        yield ConfigurationError(
+            f"{at}: its primary key or a unique constraint is DEFERRABLE: within a transaction, two rows may hold one "
+            "value",
+            remedy="; ".join(_immediate(article, table)) or "replace the constraint by one that is NOT DEFERRABLE",
+        )
+        return
     below = partitions(session, [table.object_id]) if table.kind == PARTITIONED else []
     for it in below:
         yield from _partition_problems(f"{at}: {where}: partition {it.table}", it, article, table)
@@ -51,6 +58,16 @@ def article_problems(
         yield from _full_identity_problems(session, name, article, table, below)
     elif table.replica_identity != "full":
         yield from before_image_problems(at, article, table)
+
+
+def _immediate(article: Article, table: TableDescription) -> Iterator[str]:
+    """Yield a statement for each DEFERRABLE constraint that replaces it by one that is not."""
+    for it in () if table.definition is None else table.definition.unique:
+        if not it.immediate and table.definition is not None:
+            columns = [sql.Identifier(table.definition.by_ordinal[at].name).as_string(None) for at in it.columns]
+            name, kind = sql.Identifier(it.name).as_string(None), "PRIMARY KEY" if it.primary else "UNIQUE"
+            replaced = f"DROP CONSTRAINT {name}, ADD CONSTRAINT {name} {kind} ({', '.join(columns)})"
+            yield f"ALTER TABLE {article.source} {replaced}"
 
 
 def _partition_problems(

@@ -18,7 +18,7 @@ from tranrepl.spelling import did_you_mean
 def before_image_problems(at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
     """Yield a problem for settings that need more of a row than the log carries without REPLICA IDENTITY FULL."""
     key = {column.name for column in table.key}
-    wanting = needs_whole_rows(article, key, deferrable=table.deferrable)
+    wanting = needs_whole_rows(article, key)
     # Without the old row, an unchanged TOASTed value is not in the log at all.
     if any(column.toastable and column.name not in key for column in table.published(article.columns)):
         if article.upd_cmd.syntax in (CallSyntax.CALL, CallSyntax.MCALL):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -29,7 +29,7 @@ from tranrepl.publisher.postgres.long_messages import (
     long_message_error,
     reaches_the_limit,
 )
-from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, lsn_text, position_of, seqno_of
+from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of, seqno_of
 from tranrepl.publisher.postgres.message_secret import MessageSecret
 from tranrepl.publisher.postgres.old_rows import LACKS_OLD_ROWS_REMEDY
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
@@ -39,7 +39,7 @@ from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
 from tranrepl.publisher.postgres.script_messages import ScriptMessages
 from tranrepl.publisher.postgres.token_messages import TokenMessages
 from tranrepl.publisher.postgres.unreadable_text import first_unreadable
-from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, HeldTooLongError, whole_transactions
+from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, whole_transactions
 from tranrepl.publisher.schema_reading import SchemaReading
 
 _LEAST_RANGE = 4 * 1024 * 1024
@@ -131,20 +131,7 @@ class PostgresLogRange:
 
     def _parts(self) -> Iterator[LogPart]:
         decoder = self.decoder(self.limits)
-        relations = decoder.relations
-        # A net change is that of a whole transaction.
-        batches = whole_transactions(
-            self._messages(), HELD_BYTES, _least_bytes(len(self.articles)), relations.with_deferrable_key
-        )
-        while True:
-            try:
-                batch = next(batches, None)
-            except HeldTooLongError:
-                error = _held_too_long(relations.deferrable_articles(), decoder.open_lsn)
-                yield LogPart(None, refusal=Refusal(error.report))
-                return
-            if batch is None:
-                return
+        for batch in whole_transactions(self._messages(), HELD_BYTES, _least_bytes(len(self.articles))):
             yield self.part(decoder, batch)
 
     def decoder(self, limits: Limits) -> PgOutputDecoder:
@@ -264,15 +251,3 @@ def _mismatch(log: PostgresLogRange, mismatch: RelationMismatch) -> Refusal:
         article=str(mismatch.article.source),
     )
     return Refusal(error.report, mismatch.lacks_old_rows, mismatch.rows_unknown)
-
-
-def _held_too_long(articles: Iterable[RegisteredArticle], commit_lsn: int) -> ReplicationError:
-    names = ", ".join(str(it.source) for it in articles)
-    return ConfigurationError(
-        f"transaction {lsn_text(commit_lsn)} changes so many rows of articles with a DEFERRABLE key ({names}) that "
-        "they cannot be held together, as their net changes must be. Everything committed before that is stored; "
-        "nothing after it is read",
-        remedy="make the keys of these tables NOT DEFERRABLE at the Publisher, run `tranrepl setup FILE`, and then "
-        "`tranrepl run FILE`: the transaction goes out change by change. Afterwards they may be DEFERRABLE again",
-        xact_seqno=seqno_of(commit_lsn).hex(),
-    )

@@ -26,7 +26,7 @@ def old_rows_problem(article: RegisteredArticle, replica_identity: str, identifi
         return None
     if not all(identified):
         what = "the primary key"
-    elif wanting := needs_whole_rows(article, _key(article), deferrable=article.deferrable):
+    elif wanting := needs_whole_rows(article, _key(article)):
         what = f"what {', '.join(wanting)} needs"
     else:
         return None
@@ -49,15 +49,13 @@ def may_lack_values(article: RegisteredArticle, replica_identity: str) -> bool:
     return sends_all or article.update_policy is UpdatePolicy.ALWAYS_PAIRS
 
 
-def needs_whole_rows(article: Article | RegisteredArticle, key: Collection[str], *, deferrable: bool) -> list[str]:
+def needs_whole_rows(article: Article | RegisteredArticle, key: Collection[str]) -> list[str]:
     """Return settings of an article, in words, that need more of an old row than its key."""
     wanting = []
     if article.filter is not None and not set(key).issuperset(filter_columns(article.filter, article.source.table)):
         wanting.append("filter")
     if CallSyntax.XCALL in (article.upd_cmd.syntax, article.del_cmd.syntax):
         wanting.append("XCALL")
-    if deferrable:
-        wanting.append("a DEFERRABLE unique constraint")
     return wanting
 
 

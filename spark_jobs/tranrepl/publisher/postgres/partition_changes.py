@@ -34,14 +34,6 @@ class PublishedRelations:
         """Return the first article of which that is true."""
         return next(filter(chosen, self._by_table.values()), None)
 
-    def with_deferrable_key(self) -> list[int]:
-        """Return the oids of tables that have a DEFERRABLE key as far as the log has been read, and have an article."""
-        return [number for number, it in self._by_table.items() if it.deferrable]
-
-    def deferrable_articles(self) -> list[RegisteredArticle]:
-        """Return the articles of these tables, each once."""
-        return list({it.source: it for it in self._by_table.values() if it.deferrable}.values())
-
     def of_article(self, article: RegisteredArticle) -> list[int]:
         """Return the oids of an article's table, and of its partitions."""
         return [number for number, it in self._by_table.items() if it.source_object_id == article.source_object_id]

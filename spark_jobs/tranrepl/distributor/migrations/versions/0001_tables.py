@@ -143,7 +143,6 @@ def upgrade() -> None:
         sa.Column("filter_clause", sa.Text(), nullable=True),
         sa.Column("update_policy", sa.Text(), server_default="pairs", nullable=False),
         sa.Column("truncate", sa.Text(), server_default="replicate", nullable=False),
-        sa.Column("deferrable", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column(
             "source_file", sa.JSON(), nullable=True, comment="File of the source table when it was last looked at"
