@@ -86,7 +86,7 @@ def _what(row: dict[str, object]) -> str:
         return f"{operation.name} {after}".replace("\t", " ")
     change = SchemaChange.model_validate_json(str(after))
     told = [*change.columns, *change.labels]
-    done = [" ".join(f"{v}" for k, v in it.model_dump().items() if v is not None) for it in told]
+    done = [" ".join(f"{v}" for v in it.model_dump().values() if v not in (None, False)) for it in told]
     return "; ".join([*done, *([f"unknown: {change.rows_unknown}"] if change.rows_unknown else [])])
 
 
@@ -221,7 +221,9 @@ def test_an_article_ends_with_its_table_and_the_others_go_on(site: Site) -> None
 
 
 def test_a_failed_announcement_stops_until_the_next_setup(site: Site) -> None:
-    failed = '{"v": 1, "event": "x", "tag": "ALTER TABLE", "failed": "XX000", "message": "no reason"}'
+    ((publication,),) = site.at_publisher("SELECT pubname FROM pg_publication")
+    failed = '{"v": 1, "event": "x", "tag": "ALTER TABLE", "failed": "XX000", "message": "no reason", '
+    failed += f'"publications": ["{publication}"]}}'
     site.at_publisher(
         "INSERT INTO other VALUES (1, 'o')",
         signed("schema", f"'{failed}'"),
