@@ -15,7 +15,7 @@ from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 if TYPE_CHECKING:
-    from tranrepl.publisher.positions import Positions
+    from tranrepl.model.position import Positions
     from tranrepl.publisher.publisher import Publisher
 
 

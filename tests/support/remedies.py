@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from support.site import Site
 from support.whole_run import whole_run
 from tranrepl.admin.check import check
-from tranrepl.admin.publication_reinitialization import PURPOSE_OF, reinitialize_publication
-from tranrepl.admin.reinitialization import Rows, reinitialize
+from tranrepl.admin.reinitialization import PURPOSE_OF, Rows, reinitialize, reinitialize_publication
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.jobs.requests import ApplyMode, Repair, SnapshotRequest
 from tranrepl.jobs.results import JobResult

@@ -1,5 +1,5 @@
-"""Articles that the file defines otherwise than before: where each subscription passes from the one definition to the
-other.
+"""Articles that the file or the Publisher's table defines otherwise than before, as setup finds them: what changes, and
+where each subscription passes from the one definition to the other.
 
 A subscription that has commands of the old definition still to receive passes with its delivery, behind the last of
 them. One that has not, or gets a snapshot of the article, passes here.
@@ -7,20 +7,25 @@ them. One that has not, or gets a snapshot of the article, passes here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tranrepl.admin.recorded_definitions import record_definitions
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.changed_definitions import ChangedDefinition, StoredDefinitions, store_definitions
-from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, UnknownRows
+from tranrepl.distributor.stale_articles import why_unknown
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError, ErrorDetails
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
-from tranrepl.model.schema_change import SETUP_TAG
-from tranrepl.settings.publication import Subscription
+from tranrepl.model.schema_change import SETUP_TAG, ColumnAction
+from tranrepl.publisher.publisher import SchemaChanges
+from tranrepl.schema.columns import ColumnDifference
+from tranrepl.schema.labels import LabelDifference
+from tranrepl.schema.messages import AlteredTable, Subject
+from tranrepl.settings.publication import Publication, Subscription
 from tranrepl.snapshot.definitions import bring_to_definitions, tables_behind
 from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.topology import Topology
@@ -239,3 +244,81 @@ def pass_to_definitions(
             yield from articles.pass_at(subscriber, subscription, stored)
         yield from articles.pass_unfinished(subscriber, subscription)
         record_definitions(database, record, subscriber)
+
+
+_NEW_KEY = UnknownRows("its primary key is another one")
+_NOT_COPIED = "its rows are to be copied"
+
+
+def unknown_rows(
+    publication: Publication, known: RegisteredArticle | None, article: RegisteredArticle
+) -> UnknownRows | None:
+    """Return why it is open which rows the Subscribers have of an article that was registered as `known`, and that
+    setup registers otherwise; None where it is not."""
+    if known is None:
+        return None
+    found = why_unknown(article, known)
+    if found is None and known.definition is not None and article.definition is not None:
+        renamed = LabelDifference(known, known.definition, article.definition).why_unknown()
+        found = None if renamed is None else UnknownRows(renamed)
+    return _NEW_KEY if found is None and publication.replicate_ddl and _has_new_key(article, known) else found
+
+
+def with_alterations(
+    publication: Publication,
+    changed: Iterable[ChangedDefinition],
+    unknown: Mapping[TableName, UnknownRows],
+    waiting: Mapping[str, str],
+    names: SchemaChanges,
+) -> list[ChangedDefinition]:
+    """Return the changed articles with what is done to the Subscribers' tables: nothing, where the publication
+    replicates no schema changes.
+
+    `unknown` are those whose rows become unknown, `waiting` (by source) why others are to be copied or compared.
+    """
+    if not publication.replicate_ddl:
+        return list(changed)
+    return [_with_alterations(it, unknown, waiting, names) for it in changed]
+
+
+def without_rows(
+    database: DistributionDatabase, record: PublicationRecord, known: Iterable[TableName]
+) -> dict[str, str]:
+    """Return by source the known articles whose rows some subscription waits for, or does not know, with the reason."""
+    found: dict[str, str] = {}
+    for subscription in database.subscriptions.living(record):
+        if subscription.status is not SubscriptionStatus.ACTIVE:
+            found |= {str(it): _NOT_COPIED for it in known}
+        states = database.snapshots.article_states(subscription).items()
+        inactive = [(source, it) for source, it in states if it.status is not SubscriptionStatus.ACTIVE]
+        found |= {source: it.reason or _NOT_COPIED for source, it in inactive}
+    return found
+
+
+def _with_alterations(
+    it: ChangedDefinition,
+    unknown: Mapping[TableName, UnknownRows],
+    waiting: Mapping[str, str],
+    names: SchemaChanges,
+) -> ChangedDefinition:
+    old, new = it.old, it.new
+    if old.definition is None or new.definition is None or old.destination != new.destination:
+        return it
+    if old.source_object_id != new.source_object_id:
+        return it
+    numbers = {it.collation_oid for it in new.definition.columns if it.collation_oid is not None}
+    collations = {number: name for number in numbers if (name := names.collation(number)) is not None}
+    found = AlteredTable(new.source_object_id, SETUP_TAG, new.definition, Subject.OTHER, collations=collations)
+    columns = ColumnDifference(old, old.definition, new.definition, found).changes()
+    if not _has_new_key(new, old) and not any(part.action is ColumnAction.RETYPE for part in columns):
+        return it
+    reason = unknown[old.source].reason if old.source in unknown else waiting.get(str(old.source))
+    return replace(it, columns=columns, rows_unknown=reason)
+
+
+def _has_new_key(article: RegisteredArticle, known: RegisteredArticle) -> bool:
+    return known.source_object_id == article.source_object_id and _key(article) != _key(known)
+
+
+def _key(article: RegisteredArticle) -> list[int]:
+    return [article.columns[at].ordinal for at in article.key_positions]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache, partial
 
-from tranrepl.admin.altered_tables import unknown_rows
+from tranrepl.admin.changed_articles import unknown_rows
 from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
@@ -31,8 +31,8 @@ from tranrepl.errors import (
     NotReplicatedError,
     ReplicationError,
 )
-from tranrepl.log_reader.changed_tables import not_replicated
 from tranrepl.log_reader.continuity import find_break
+from tranrepl.log_reader.rows_not_in_log import not_replicated
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName

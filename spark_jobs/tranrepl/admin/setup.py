@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tranrepl.admin.altered_tables import unknown_rows, with_alterations, without_rows
-from tranrepl.admin.changed_articles import changed_articles, changed_definitions, pass_to_definitions
+from tranrepl.admin.changed_articles import (
+    changed_articles,
+    changed_definitions,
+    pass_to_definitions,
+    unknown_rows,
+    with_alterations,
+    without_rows,
+)
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missing_tables import reinitialize_or_stop_missing
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables

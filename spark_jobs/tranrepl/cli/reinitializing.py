@@ -8,8 +8,7 @@ import typer
 from rich.markup import escape
 
 from tranrepl.admin.check import check as check_publication
-from tranrepl.admin.publication_reinitialization import PURPOSE_OF, reinitialize_publication
-from tranrepl.admin.reinitialization import Rows, reinitialize
+from tranrepl.admin.reinitialization import PURPOSE_OF, Rows, reinitialize, reinitialize_publication
 from tranrepl.cli.agents import take_snapshot
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import ArticleOption, File, MasterOption, SubscriptionOption, chosen_article, load

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.model.position import Position
-from tranrepl.publisher.positions import Positions
+from tranrepl.model.position import Position, Positions
 
 _LINE_EVERY_SECONDS = 10.0
 _SHORTEST_MEASURED_SECONDS = 1.0

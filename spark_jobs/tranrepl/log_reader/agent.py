@@ -11,8 +11,8 @@ from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.changed_tables import differing, refuse_unpublished, reinitialize_rewritten
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
 from tranrepl.log_reader.slot_handover import asking_for_the_log
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle

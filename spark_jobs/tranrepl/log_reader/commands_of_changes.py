@@ -19,6 +19,7 @@ from tranrepl.log_reader.row_filter import deletes_of, filtered, inserts_of
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, Values, sent
 from tranrepl.model.commands import NO_ARTICLE_ID, ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
+from tranrepl.model.position import Positions
 from tranrepl.model.propagation import Truncation, UpdatePolicy
 from tranrepl.model.row_images import lines
 from tranrepl.publisher.changes import (
@@ -35,7 +36,6 @@ from tranrepl.publisher.changes import (
     Transactions,
 )
 from tranrepl.publisher.log_range import RowFilters
-from tranrepl.publisher.positions import Positions
 
 _WITH_TEXT = tuple(map(int, (Operation.SCHEMA, Operation.SCRIPT, Operation.TRACER_TOKEN)))
 

@@ -23,7 +23,7 @@ from tranrepl.log_reader.following import LogFollowing
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.slot_handover import is_in_use
 from tranrepl.log_reader.tracer_tokens import is_token_due, post_token
-from tranrepl.publisher.schema_reading import SchemaReading
+from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.spark.lasting_task import Ending, LastingTask, Why
 from tranrepl.topology import Topology
 

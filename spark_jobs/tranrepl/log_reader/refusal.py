@@ -9,9 +9,8 @@ import numpy as np
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.model.position import Position
+from tranrepl.model.position import Position, Positions
 from tranrepl.publisher.changes import LEFT_OUT, Cells, Changes, ChangeSet, RefusedChange
-from tranrepl.publisher.positions import Positions
 
 _LONG_ROW = 256 * 1024 * 1024
 

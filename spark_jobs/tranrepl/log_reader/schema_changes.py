@@ -13,9 +13,9 @@ from tranrepl.distributor.database import (
 )
 from tranrepl.distributor.stale_articles import reinitialize_or_stop
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication
 

@@ -1,13 +1,13 @@
 """Positions in a Publisher's log: bytes of a fixed width that sort in commit order.
 
-What lies between two positions only their Publisher knows (`publisher.positions`). Here they are compared,
+What lies between two positions only their Publisher knows (`Positions`). Here they are compared,
 stored and shown as bytes, and no number is made of one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import PlainSerializer, PlainValidator
 
@@ -84,3 +84,23 @@ def is_within_commit(xact_seqno: bytes, transaction: bytes) -> bool:
 
 def _seqno(number: int) -> bytes:
     return number.to_bytes(POSITION_BYTES, "big")
+
+
+class Positions(Protocol):
+    """A transaction's `xact_seqno` is the position of its commit, a multiple of `model.position.MARKS`."""
+
+    def text(self, position: Position) -> str:
+        """Return the position as the Publisher's own tools write it."""
+        ...
+
+    def parse(self, text: str) -> Position:
+        """Return the position that the text stands for. Raises ValueError, which says what is allowed."""
+        ...
+
+    def watermark(self, position: Position) -> bytes:
+        """Return the `xact_seqno` of whoever has all that the log holds before the position, and nothing after it."""
+        ...
+
+    def share(self, start: Position, end: Position, at: bytes) -> float:
+        """Return how much of the log between two positions lies before an `xact_seqno`, from 0 to 1."""
+        ...

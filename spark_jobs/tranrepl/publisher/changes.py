@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
-from tranrepl.publisher.schema_reading import PlacedMessage, PlacedSchemaChange
+from tranrepl.model.schema_change import SchemaChange
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -177,6 +177,26 @@ class Transactions:
     def xact_seqno(self, index: int) -> bytes | None:
         """Return one transaction's; None where it is not known."""
         return int(self.seqno[index]).to_bytes(XACT_SEQNO_BYTES, "big") if self.seqno[index] else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSchemaChange:
+    """A schema change, and the place among the changes of a batch at which it stands."""
+
+    place: int
+    article: RegisteredArticle
+    """The definition before."""
+    change: SchemaChange
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMessage:
+    """A message that is a command of no article, and the place among the changes of a batch at which it stands."""
+
+    place: int
+    operation: Operation
+    text: str
+    """The command's after image."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from tranrepl.errors import DataError, ErrorReport, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.position import Position
+from tranrepl.model.position import Position, Positions
 from tranrepl.publisher.changes import Bools, Changes, RefusedChange
 from tranrepl.publisher.log_read import ReadFailure
-from tranrepl.publisher.positions import Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,14 @@ class Limits:
     transactions: int
     message_bytes: int
     stop_at: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReading:
+    """How schema changes are read."""
+
+    article_ids: tuple[int, ...] = ()
+    """Numbers for definitions that a reading finds; it ends before the transaction that needs one more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,14 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.clock_difference import ClockDifference
 from tranrepl.model.names import TableName
-from tranrepl.model.position import Position
+from tranrepl.model.position import Position, Positions
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
-from tranrepl.publisher.log_range import Limits, LogRange
+from tranrepl.publisher.log_range import Limits, LogRange, SchemaReading
 from tranrepl.publisher.log_stream import LogStream
-from tranrepl.publisher.positions import Positions
-from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.publisher.snapshot import Snapshot
 from tranrepl.settings.publication import Article
 

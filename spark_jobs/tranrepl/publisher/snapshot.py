@@ -1,16 +1,18 @@
-"""A Publisher as it stood at one position of its log, for several sessions to read its rows."""
+"""A Publisher at one position of its log: several sessions read its rows, for a snapshot or a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd
+from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
-from tranrepl.publisher.comparison import PublisherComparison
 
 Values = list[str | None]
 
@@ -118,3 +120,25 @@ def renamed_or_dropped(where: str, article: RegisteredArticle) -> UnregisteredEr
         f"{where}: table {article.source} is not the one that is registered: that was renamed or dropped",
         str(article.source),
     )
+
+
+class PublisherComparison(Protocol):
+    """Until it is closed, nobody empties or rewrites the articles' tables."""
+
+    def describe(self, articles: Sequence[RegisteredArticle]) -> Mapping[TableName, TableDescription]:
+        """Return the articles' tables that exist."""
+        ...
+
+    def native_hashes(self) -> tuple[object, ...]:
+        """Return what the server's hash functions make of sample values."""
+        ...
+
+    def table_bytes(self, articles: Sequence[RegisteredArticle]) -> int:
+        """Return the size of all these articles' tables, in bytes."""
+        ...
+
+    def end(
+        self, article: RegisteredArticle, forms: Sequence[ColumnForm], checksum_by: Checksum, part_bytes: int
+    ) -> ComparedEnd:
+        """Return the article's end, its columns in these forms, read in parts of about that many bytes."""
+        ...

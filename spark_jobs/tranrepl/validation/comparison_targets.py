@@ -12,7 +12,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Operation
 from tranrepl.model.comparison import Checksum
-from tranrepl.publisher.comparison import PublisherComparison
+from tranrepl.publisher.snapshot import PublisherComparison
 from tranrepl.subscriber.comparison import ComparableTable, SubscriberComparison
 from tranrepl.validation.comparison import ComparedArticle
 from tranrepl.validation.reading import Reader

@@ -17,7 +17,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.continuity import LogIdentity
-from tranrepl.publisher.postgres.log_identity import read_log_identity
+from tranrepl.publisher.postgres.continuity import read_log_identity
 
 _REVOKED = "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_control_system() FROM PUBLIC"
 

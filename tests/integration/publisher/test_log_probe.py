@@ -18,7 +18,7 @@ from support.site import Site, execute
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.agent import idle_result
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.publisher.postgres import log_probe, message_secret, restart_lsn
+from tranrepl.publisher.postgres import log_probe, message_secret, slot as slots
 
 _ROWS = 60_000
 _MUCH = f"SELECT n, repeat('x', 100) FROM generate_series(1, {_ROWS}) n"
@@ -183,7 +183,7 @@ def test_the_log_of_the_run_before_is_passed_over_before_any_is_decoded(site_at:
 def test_what_takes_too_long_to_pass_over_is_decoded(site_at: SiteAt, monkeypatch: pytest.MonkeyPatch) -> None:
     site = site_at("postgres")
     _read_a_long_log(site)
-    monkeypatch.setattr(restart_lsn, "_SECONDS", 0.001)
+    monkeypatch.setattr(slots, "_SECONDS", 0.001)
     assert not _is_there_any(site)
     site.at_publisher("INSERT INTO t VALUES (2, 'y')")
     assert _is_there_any(site)

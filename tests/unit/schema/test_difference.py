@@ -13,7 +13,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction
 from tranrepl.model.table_definition import DefinedColumn, DefinedType, Generation, TableDefinition, UniqueConstraint
-from tranrepl.publisher.postgres.filter_names import PostgresDialect
+from tranrepl.publisher.postgres.dialect import PostgresDialect
 from tranrepl.schema.difference import Change, Stop, difference, renamed_since
 from tranrepl.schema.messages import AlteredTable, Rewrite, SeenTransactions, Subject
 

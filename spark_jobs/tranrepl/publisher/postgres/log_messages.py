@@ -1,4 +1,4 @@
-"""Messages of a logical slot, fetched while those before them are decoded.
+"""Messages of a logical slot, fetched while those before them are decoded, and cut at the ends of transactions.
 
 A server decodes the log in one process, and hands rows over only when a call is done. Here the log is cut into ranges,
 and up to two sessions take turns at them, each on a temporary copy of the slot: while one hands over, the other
@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import cycle, pairwise
 
 import adbc_driver_postgresql
+import numpy as np
 import pyarrow as pa
 from adbc_driver_manager import AdbcConnection, AdbcDatabase, AdbcStatement, Error as AdbcError
 from psycopg import conninfo, sql
@@ -252,3 +253,62 @@ def _read_range(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
         )
         .as_string(None)
     )
+
+
+HELD_BYTES = 8 * 1024 * 1024
+_LARGEST_ARRAY = 2**31 - 1
+
+
+def whole_transactions(
+    batches: Iterable[pa.BinaryArray], most_bytes: int = HELD_BYTES, least_bytes: int = 0
+) -> Iterator[pa.BinaryArray]:
+    """Yield the same `pgoutput` messages, each batch ending with a transaction; all but the last of `least_bytes` or
+    more. A transaction of more than `most_bytes` comes in several batches, and what waited before it goes out as it
+    is."""
+    whole: list[pa.BinaryArray] = []
+    begun: list[pa.BinaryArray] = []
+    for batch in batches:
+        end = _end_of_last_commit(batch)
+        if end:
+            whole += [*begun, batch.slice(0, end)]
+            begun = []
+        if end < len(batch):
+            begun.append(batch.slice(end))
+        too_large = _bytes_in(begun) > most_bytes
+        if whole and (too_large or _bytes_in(whole) >= least_bytes):
+            yield from _together(whole)
+            whole = []
+        if too_large:
+            yield from _together(begun)
+            begun = []
+    yield from _together(whole)
+    yield from _together(begun)
+
+
+def _end_of_last_commit(batch: pa.BinaryArray) -> int:
+    """Return how many messages there are up to and with the last Commit; 0 where there is none."""
+    if len(batch) == 0:
+        return 0
+    starts = np.frombuffer(batch.buffers()[1], dtype=np.int32)[batch.offset : batch.offset + len(batch)]
+    commits = np.flatnonzero(np.frombuffer(batch.buffers()[2], dtype=np.uint8)[starts] == ord("C"))
+    return int(commits[-1]) + 1 if len(commits) else 0
+
+
+def _bytes_in(arrays: list[pa.BinaryArray]) -> int:
+    return sum(it.nbytes for it in arrays)
+
+
+def _together(arrays: list[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
+    """Join arrays to one; to several where one does not hold as much."""
+    part: list[pa.BinaryArray] = []
+    for it in arrays:
+        if part and _bytes_in(part) + it.nbytes > _LARGEST_ARRAY:
+            yield _one(part)
+            part = []
+        part.append(it)
+    if part:
+        yield _one(part)
+
+
+def _one(arrays: list[pa.BinaryArray]) -> pa.BinaryArray:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

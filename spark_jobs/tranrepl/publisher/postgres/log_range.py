@@ -17,12 +17,20 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal
+from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, SchemaReading
 from tranrepl.publisher.log_read import ReadFailure
-from tranrepl.publisher.postgres.announced_tables import SchemaMessages, SchemaStop
 from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
-from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, FetchError, ValueForm, log_messages, range_ends
+from tranrepl.publisher.postgres.log_messages import (
+    HELD_BYTES,
+    LARGEST_RANGE,
+    FetchError,
+    ValueForm,
+    log_messages,
+    range_ends,
+    whole_transactions,
+)
+from tranrepl.publisher.postgres.logged_tables import SchemaMessages, SchemaStop
 from tranrepl.publisher.postgres.long_messages import (
     LongMessage,
     find_long_message,
@@ -38,9 +46,7 @@ from tranrepl.publisher.postgres.relations import RelationMismatch
 from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
 from tranrepl.publisher.postgres.script_messages import ScriptMessages
 from tranrepl.publisher.postgres.token_messages import TokenMessages
-from tranrepl.publisher.postgres.unreadable_text import first_unreadable
-from tranrepl.publisher.postgres.whole_transactions import HELD_BYTES, whole_transactions
-from tranrepl.publisher.schema_reading import SchemaReading
+from tranrepl.publisher.postgres.unconverted_text import first_unreadable
 
 _LEAST_RANGE = 4 * 1024 * 1024
 _LOG_OF_A_TRANSACTION = 1024

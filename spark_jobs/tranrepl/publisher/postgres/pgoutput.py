@@ -27,13 +27,15 @@ from tranrepl.publisher.changes import (
     Changes,
     ChangeSet,
     Ints,
+    PlacedMessage,
+    PlacedSchemaChange,
     Transactions,
     cells_differ,
 )
 from tranrepl.publisher.log_range import Limits
-from tranrepl.publisher.postgres.announced_tables import (
-    AnnouncedTables,
+from tranrepl.publisher.postgres.logged_tables import (
     BatchTables,
+    LoggedTables,
     NeedsArticleId,
     SchemaMessages,
     SchemaStop,
@@ -49,7 +51,6 @@ from tranrepl.publisher.postgres.logical_messages import (
 from tranrepl.publisher.postgres.message_secret import MessageSecret
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
-from tranrepl.publisher.schema_reading import PlacedMessage, PlacedSchemaChange
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1
@@ -107,13 +108,13 @@ class PgOutputDecoder:
     secrets: Collection[MessageSecret] = ()
     transactions: int = field(default=0, init=False)
     message_bytes: int = field(default=0, init=False)
-    _tables: AnnouncedTables = field(init=False)
+    _tables: LoggedTables = field(init=False)
     _open_lsn: int = 0
     _open_time: int = 0
     _open_xid: int = 0
 
     def __post_init__(self) -> None:
-        self._tables = AnnouncedTables(self.relations, self.schema)
+        self._tables = LoggedTables(self.relations, self.schema)
 
     @property
     def open_lsn(self) -> int:

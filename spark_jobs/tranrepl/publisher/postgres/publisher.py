@@ -22,48 +22,51 @@ from tranrepl.postgres.catalogue import describe_tables
 from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
-from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems
-from tranrepl.publisher.postgres.continuity import Continuity
+from tranrepl.publisher.postgres.continuity import Continuity, flushed_to, read_log_identity, readable_to
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.free_slots import free_slots, none_free
 from tranrepl.publisher.postgres.left_behind import DROP_SCHEMA, drop_publication, drop_slot
-from tranrepl.publisher.postgres.log_identity import read_log_identity
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.log_stream import NO_LIMITS, PostgresLogStream
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
 from tranrepl.publisher.postgres.message_secret import read_secrets
-from tranrepl.publisher.postgres.partitioning import partitionings
-from tranrepl.publisher.postgres.partitions import articles_by_table, partitions
+from tranrepl.publisher.postgres.partitions import articles_by_table, partitionings, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
+    any_redefined,
     judged_files,
+    lately_altered,
     logs_what_is_needed,
     published_tables,
     refuse_unfit,
+    table_names,
 )
-from tranrepl.publisher.postgres.redefined_tables import any_redefined, lately_altered, table_names
 from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
-from tranrepl.publisher.postgres.restart_lsn import advance_restart_lsn
-from tranrepl.publisher.postgres.retained_log import idle_warnings, retained_log
 from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.schema_messages import read_definitions
 from tranrepl.publisher.postgres.script_messages import write_script
 from tranrepl.publisher.postgres.sequences import own_sequences, published_sequences
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
-from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState, object_name
+from tranrepl.publisher.postgres.slot import (
+    ReplicationSlot,
+    SlotState,
+    advance_restart_lsn,
+    idle_warnings,
+    object_name,
+    retained_log,
+)
 from tranrepl.publisher.postgres.standby_slots import slowest_standby
 from tranrepl.publisher.postgres.suggested_tables import no_such_table
 from tranrepl.publisher.postgres.table_ranges import table_sizes
 from tranrepl.publisher.postgres.teardown import KnownIdentities, find_removal, remove, require_no_reader
 from tranrepl.publisher.postgres.token_messages import post_token
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
-from tranrepl.publisher.postgres.written_log import flushed_to, readable_to
 from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, Say, Tables
-from tranrepl.publisher.schema_reading import SchemaReading
 from tranrepl.settings.publication import Article
 
 

@@ -1,10 +1,12 @@
-"""The logical replication slot of a publication: what the server keeps its log by."""
+"""The logical replication slot of a publication: the server keeps its log by it, and how much of it."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import LiteralString
 
@@ -16,6 +18,7 @@ from tranrepl.errors import ConfigurationError, MustBeReinitializedError, Transi
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
+from tranrepl.publisher.publisher import OpenTransaction, RetainedLog
 
 PLUGIN = "pgoutput"
 _ADVANCE_TIMEOUT = "30min"
@@ -211,3 +214,101 @@ class ReplicationSlot:
     @property
     def _version(self) -> int:
         return self._session.info.server_version // 10000
+
+
+def retained_log(session: Session, slot: str) -> RetainedLog | None:
+    """Return what the server keeps for the slot of this name, from its `restart_lsn`; None where there is none.
+
+    Its status is reserved, extended, unreserved or lost.
+    """
+    with translated_errors(f"Publisher {session.info.dbname}"):
+        row = session.execute(
+            "SELECT coalesce(wal_status, ''), "
+            "pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), restart_lsn)::bigint, safe_wal_size, "
+            "pg_catalog.age(catalog_xmin), "
+            # Servers before 17 do not have it.
+            "pg_catalog.clock_timestamp() - (pg_catalog.to_jsonb(slot) ->> 'inactive_since')::timestamptz "
+            "FROM pg_catalog.pg_replication_slots slot WHERE slot_name = %s",
+            [slot],
+        ).fetchone()
+    if row is None:
+        return None
+    status, size, left, catalog_xmin_age, idle = row
+    return RetainedLog(status, size, left, catalog_xmin_age, oldest_transaction(session), idle, _idle_limit(session))
+
+
+def idle_warnings(session: Session, longest_pause: timedelta | None) -> Iterator[str]:
+    """Yield a warning where the server gives up a slot that nobody reads, and runs do not read it that often."""
+    where = f"Publisher {session.info.dbname}"
+    with translated_errors(where):
+        limit = _idle_limit(session)
+    if limit is not None and (longest_pause is None or limit <= longest_pause):
+        pause = "no schedule says when runs come" if longest_pause is None else f"runs pause for up to {longest_pause}"
+        yield (
+            f"{where}: idle_replication_slot_timeout is {limit}, and {pause}: a slot that nobody reads for so long is "
+            f"invalidated, and the publication must then be reinitialized. {NO_IDLE_LIMIT} prevents it, and so does a "
+            "longer time"
+        )
+
+
+def _idle_limit(session: Session) -> timedelta | None:
+    (limit,) = session.execute(
+        "SELECT coalesce(pg_catalog.current_setting('idle_replication_slot_timeout', true), '0')::interval"
+    ).fetchall()[0]
+    return limit or None
+
+
+# Without pg_read_all_stats, the times of other roles' transactions are NULL.
+_OLDEST = """
+SELECT seconds, who FROM (
+    SELECT extract(epoch FROM clock_timestamp() - xact_start), format('session %s (%s)', pid, concat_ws(', ',
+           'role ' || usename, 'database ' || datname, nullif(application_name, '')))
+      FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_catalog.pg_backend_pid()
+    UNION ALL
+    SELECT extract(epoch FROM clock_timestamp() - prepared),
+           format('prepared transaction %L (role %s, database %s)', gid, owner, database)
+      FROM pg_catalog.pg_prepared_xacts
+) AS open (seconds, who)
+WHERE seconds IS NOT NULL ORDER BY seconds DESC LIMIT 1
+"""
+
+
+def oldest_transaction(session: Session) -> OpenTransaction | None:
+    """Return the transaction that has been open for longest, as far as our role sees its time; None where there is
+    none."""
+    with translated_errors(f"Publisher {session.info.dbname}"):
+        row = session.execute(_OLDEST).fetchone()
+    return None if row is None else OpenTransaction(float(row[0]), str(row[1]))
+
+
+_WORTH_PASSING_OVER = 32 * 1024 * 1024
+"""Bytes of log between `restart_lsn` and what is confirmed, from which on it is moved."""
+_SECONDS = 2.0
+
+
+def advance_restart_lsn(session: Session, slot: str) -> None:
+    """Let `restart_lsn` follow to what is confirmed, where it is far behind.
+
+    To pass over the log is cheaper than to decode it again, most of all where it is one large transaction. What a
+    transaction that is still open needs stays.
+    """
+    if not _is_worth_it(session, slot):
+        return
+    try:
+        with session.transaction():
+            session.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", [str(int(_SECONDS * 1000))])
+            session.execute(
+                "SELECT pg_catalog.pg_replication_slot_advance(slot_name, confirmed_flush_lsn) "
+                "FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
+                [slot],
+            )
+    except QueryCanceled:
+        pass
+
+
+def _is_worth_it(session: Session, slot: str) -> bool:
+    far_behind = session.execute(
+        "SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = %s AND confirmed_flush_lsn - restart_lsn > %s",
+        [slot, _WORTH_PASSING_OVER],
+    )
+    return far_behind.rowcount > 0

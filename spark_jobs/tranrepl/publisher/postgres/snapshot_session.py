@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import errors, pq, sql
 from psycopg.errors import UndefinedTable
 
 from tranrepl.connections import Connection
@@ -21,13 +21,12 @@ from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.postgres.table_locks import lock, with_all_locks
-from tranrepl.publisher.postgres.altered_table import refuse_altered
 from tranrepl.publisher.postgres.long_messages import reaches_the_limit
 from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table
 from tranrepl.publisher.postgres.rights import read_problems
 from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
-from tranrepl.publisher.snapshot import TableRange, Values, renamed_or_dropped
+from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
 
 _CHUNK_BYTES = 256 * 1024
 
@@ -243,3 +242,57 @@ def _too_long(problem: ReplicationError, failed: PageRange) -> ReplicationError:
 def _failed(session: Session, result: pq.abc.PGresult) -> ReplicationError:
     error = psycopg.errors.error_from_result(result, encoding="utf-8")
     return translate(f"Publisher {session.info.dbname}", error)
+
+
+# What a query gives of a domain is what the domain is made of.
+_COLUMNS = """
+WITH RECURSIVE given AS (
+  SELECT attnum AS number, atttypid AS type, atttypmod AS modifier FROM pg_catalog.pg_attribute
+   WHERE attrelid = %(table)s AND attnum > 0 AND NOT attisdropped
+  UNION ALL SELECT g.number, t.typbasetype, t.typtypmod FROM given g JOIN pg_catalog.pg_type t ON t.oid = g.type
+   WHERE t.typtype = 'd')
+SELECT a.attnum, a.attname::text, a.atttypid::bigint, a.atttypmod, g.type::bigint, g.modifier
+  FROM given g JOIN pg_catalog.pg_type t ON t.oid = g.type AND t.typtype <> 'd'
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = %(table)s AND a.attnum = g.number
+ ORDER BY a.attnum
+"""
+
+
+def refuse_altered(session: Session, where: str, article: RegisteredArticle) -> None:
+    """Raise UnregisteredError where the columns that the snapshot has are not those that are registered, TransientError
+    where they are not those that the table has now. The table is locked by then."""
+    seen = session.execute(_COLUMNS, {"table": article.source_object_id}).fetchall()
+    registered = {(it.ordinal, it.name, it.type_oid, it.type_modifier) for it in article.columns}
+    if not registered.issubset(column[:4] for column in seen):
+        raise UnregisteredError(
+            f"{where}: the columns of table {article.source} are not those that are registered", str(article.source)
+        )
+    try:
+        with session.transaction():
+            unaltered = _numbers_now(session, article) == [it.ordinal for it in article.columns]
+            unaltered = unaltered and _columns_now(session, article) == [
+                (name, *given) for _, name, _, _, *given in seen
+            ]
+    except errors.UndefinedColumn:
+        unaltered = False
+    if not unaltered:
+        raise TransientError(
+            f"{where}: table {article.source} was altered while its snapshot began", article=str(article.source)
+        )
+
+
+def _numbers_now(session: Session, article: RegisteredArticle) -> list[int]:
+    """Return the numbers of the published columns. Others may be no business of this login."""
+    columns = sql.SQL(", ").join(sql.Identifier(it.name) for it in article.columns)
+    query = sql.SQL("SELECT {} FROM ONLY {} WHERE false").format(columns, qualified(article.source))
+    result = session.execute(query).pgresult
+    return [] if result is None else [result.ftablecol(at) for at in range(result.nfields)]
+
+
+def _columns_now(session: Session, article: RegisteredArticle) -> list[tuple[str, int, int]]:
+    """Return name, type and modifier of each column, as a query gives them."""
+    query = sql.SQL("SELECT (NULL::{}).* WHERE false").format(qualified(article.source))
+    result = session.execute(query).pgresult
+    if result is None:
+        return []
+    return [((result.fname(at) or b"").decode(), result.ftype(at), result.fmod(at)) for at in range(result.nfields)]

@@ -1,13 +1,17 @@
 """Text of a PostgreSQL database whose encoding is SQL_ASCII: any bytes, which the server neither converts nor checks
-where a session asks for the same."""
+where a session asks for the same; and the first change whose text cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
 
 from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import Session
+from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet, RefusedChange
 
 SQL_ASCII = "SQL_ASCII"
 AS_IT_IS = (
@@ -50,3 +54,49 @@ def refuse_unreadable_lines(article: RegisteredArticle, lines: bytes) -> None:
         cells = lines[begin : lines.find(b"\n", error.start)].split(b"\t")
         column = article.columns[lines.count(b"\t", begin, error.start)].name
         raise no_utf8(article, column, [cells[at] for at in article.key_positions]) from None
+
+
+def first_unreadable(changes: Changes) -> RefusedChange | None:
+    """Return the first change with such a value in a published column."""
+    return min(_refused(changes), key=lambda it: it.place, default=None)
+
+
+def _refused(changes: Changes) -> Iterator[RefusedChange]:
+    """Yield the refusal of the first unreadable text of each image of each set."""
+    for it in changes.sets:
+        for image in (it.before, it.after):
+            at = None if image is None else _first_unreadable(changes.buffer, image)
+            if image is not None and at is not None:
+                row, column = divmod(at, image.starts.shape[1])
+                yield RefusedChange(int(it.places[row]), _error(changes.buffer, it, image, row, column))
+
+
+def _first_unreadable(buffer: Buffer, image: Cells) -> int | None:
+    """Return the index of the first unreadable cell, counted row by row."""
+    texts = buffer.strings(image.starts.ravel(), image.lengths.ravel())
+    if _is_readable(texts):
+        return None
+    first, end = 0, len(texts)
+    while end - first > 1:
+        middle = (first + end) // 2
+        first, end = (middle, end) if _is_readable(texts.slice(first, middle - first)) else (first, middle)
+    return first
+
+
+def _is_readable(texts: pa.StringArray) -> bool:
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _error(buffer: Buffer, changes: ChangeSet, image: Cells, row: int, column: int) -> DataError:
+    article = changes.article
+    values = [_bytes(buffer, image, row, at) for at in article.key_positions]
+    return no_utf8(article, article.columns[column].name, values)
+
+
+def _bytes(buffer: Buffer, image: Cells, row: int, column: int) -> bytes:
+    start, length = int(image.starts[row, column]), max(0, int(image.lengths[row, column]))
+    return np.ascontiguousarray(buffer.bytes[start : start + length]).tobytes()

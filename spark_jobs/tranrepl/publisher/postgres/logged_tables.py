@@ -1,4 +1,4 @@
-"""Published tables as the log announces them: by Relation messages, and by messages of the event triggers.
+"""Published tables as the log defines them: by Relation messages, and by messages of the event triggers.
 
 A table's articles are those of the latest schema change before a message. Several messages of one table without a row
 of it between them are one schema change.
@@ -15,9 +15,10 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.table_definition import TableDefinition
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
-from tranrepl.publisher.postgres.filter_names import PostgresDialect
+from tranrepl.publisher.postgres.dialect import PostgresDialect
 from tranrepl.publisher.postgres.logical_messages import SignedMessage
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
 from tranrepl.publisher.postgres.message_secret import MessageKind
@@ -48,9 +49,10 @@ class SchemaMessages:
     """The Publisher, which is asked for the names of collations."""
     article_ids: Sequence[int]
 
-    def collations(self, altered: AlteredTable) -> dict[int, str]:
-        """Return the names of the collations that the columns have, where they are not their types'."""
-        numbers = {it.collation_oid for it in altered.definition.columns if it.collation_oid is not None}
+    def collations(self, before: TableDefinition, now: TableDefinition) -> dict[int, str]:
+        """Return the names of the collations of columns that are new or altered, where they are not their types'."""
+        altered = [it for it in now.columns if before.by_ordinal.get(it.ordinal) != it]
+        numbers = {it.collation_oid for it in altered if it.collation_oid is not None}
         if not numbers:
             return {}
         with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
@@ -72,7 +74,7 @@ class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is 
 
 @dataclass(frozen=True, slots=True)
 class FoundChange:
-    """A schema change, at the message that announced it last."""
+    """A schema change, at the last message of it."""
 
     index: int
     article: RegisteredArticle
@@ -81,7 +83,7 @@ class FoundChange:
 
 @dataclass(frozen=True, slots=True)
 class FoundDefinition:
-    """An article's definition from a message on, and what is told of it; None where the article ends."""
+    """An article's definition from a message on, and its notices; None where the article ends."""
 
     index: int
     article: RegisteredArticle | None
@@ -111,7 +113,7 @@ class BatchTables:
 
 @dataclass(slots=True)
 class _Latest:
-    """The latest announcement of a table in a batch."""
+    """The latest message of a table in a batch."""
 
     index: int
     commit_lsn: int
@@ -123,7 +125,7 @@ class _Latest:
 
 
 @dataclass(slots=True)
-class AnnouncedTables:
+class LoggedTables:
     """State between batches: the articles in force, their relations and layouts, and which numbers are used."""
 
     articles: PublishedRelations
@@ -135,7 +137,7 @@ class AnnouncedTables:
     def read(
         self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int, open_lsn: int, messages: Sequence[SignedMessage]
     ) -> BatchTables:
-        """Read the tables that are announced before message `end`, also by these messages."""
+        """Read what is said of tables before message `end`, also by these messages."""
         texts = {it.index: it.text for it in messages if self.schema is not None and it.kind is MessageKind.SCHEMA}
         return _BatchReading(self, buffer, kinds, starts, open_lsn, texts).read(end)
 
@@ -149,7 +151,7 @@ class AnnouncedTables:
 
 @dataclass(slots=True)
 class _BatchReading:
-    tables: AnnouncedTables
+    tables: LoggedTables
     buffer: Buffer
     kinds: Bytes
     starts: Ints
@@ -223,20 +225,20 @@ class _BatchReading:
             return
         commit_lsn = self._commit_lsn(index)
         try:
-            announced = list(read_schema_message(self.texts[index], schema.publication, position_of(commit_lsn)))
+            altered = list(read_schema_message(self.texts[index], schema.publication, position_of(commit_lsn)))
         except (ValueError, KeyError, TypeError) as error:
-            announced = [UnknownAlteration("", "22000", f"a message of another version: {error}")]
-        for it in announced:
-            self._announced(index, commit_lsn, it, schema)
+            altered = [UnknownAlteration("", "22000", f"a message of another version: {error}")]
+        for it in altered:
+            self._altered(index, commit_lsn, it, schema)
 
-    def _announced(self, index: int, commit_lsn: int, announced: SchemaMessage, schema: SchemaMessages) -> None:
-        match announced:
+    def _altered(self, index: int, commit_lsn: int, altered: SchemaMessage, schema: SchemaMessages) -> None:
+        match altered:
             case UnknownAlteration():
-                self._refuse_failed(announced, commit_lsn)
+                self._refuse_failed(altered, commit_lsn)
             case UnpublishedTable():
-                self._end_article(index, announced, commit_lsn)
+                self._end_article(index, altered, commit_lsn)
             case AlteredTable() | AlteredPartitions():
-                self._change_article(index, announced, commit_lsn, schema)
+                self._change_article(index, altered, commit_lsn, schema)
 
     def _refuse_failed(self, failed: UnknownAlteration, commit_lsn: int) -> None:
         if self.tables.articles.find(lambda it: _is_news(it, commit_lsn)) is not None:
@@ -258,42 +260,42 @@ class _BatchReading:
             source=article.source, article_id=article.article_id, new_article_id=None, tag=gone.tag, notes=(note,)
         )
         self.batch.changes.append(FoundChange(index, article, change))
-        self.batch.definitions.append(FoundDefinition(index, None, _told(change.source, gone.tag, change.notes)))
+        self.batch.definitions.append(FoundDefinition(index, None, _notices(change.source, gone.tag, change.notes)))
         for object_id in self.tables.articles.of_article(article):
             self._use(index, Layout(article, object_id, 0, _NOWHERE, passed_over_to=_FOREVER))
         self.tables.articles.remove(article)
 
-    def _change_article(self, index: int, announced: Altered, commit_lsn: int, schema: SchemaMessages) -> None:
-        article = self.tables.articles.article(announced.object_id)
+    def _change_article(self, index: int, altered: Altered, commit_lsn: int, schema: SchemaMessages) -> None:
+        article = self.tables.articles.article(altered.object_id)
         if article is None or article.definition is None:
             return
         before = article.definition
-        if isinstance(announced, AlteredPartitions):
-            announced = announced.of(before)
-        renamed = None if _is_news(article, commit_lsn) else renamed_since(article, before, announced)
+        if isinstance(altered, AlteredPartitions):
+            altered = altered.of(before)
+        renamed = None if _is_news(article, commit_lsn) else renamed_since(article, before, altered)
         if renamed is None and not _is_news(article, commit_lsn):
             return
         latest = self._same_change(article, index, commit_lsn)
         if latest is None:
             self._refuse_without_key_of(article)
-        elif latest.tag == announced.tag:
-            announced = replace(announced, rewrite=announced.rewrite | latest.rewrite)
-        announced = replace(announced, collations=schema.collations(announced))
-        found = renamed or difference(article, announced, PostgresDialect())
+        elif latest.tag == altered.tag:
+            altered = replace(altered, rewrite=altered.rewrite | latest.rewrite)
+        altered = replace(altered, collations=schema.collations(before, altered.definition))
+        found = renamed or difference(article, altered, PostgresDialect())
         if isinstance(found, Stop):
-            raise SchemaStop(found.error(article, announced.tag))
+            raise SchemaStop(found.error(article, altered.tag))
         known = latest.change if latest is not None and self._may_be_one(latest.change, article, found) else None
         changed = self._numbered(found, known)
-        place = self._place(index, article, changed, found, announced.tag, known)
-        self._latest[announced.object_id] = _Latest(
-            index, commit_lsn, announced.rewrite, announced.tag, announced.ends_command, place
+        place = self._place(index, article, changed, found, altered.tag, known)
+        self._latest[altered.object_id] = _Latest(
+            index, commit_lsn, altered.rewrite, altered.tag, altered.ends_command, place
         )
         self.tables.articles.replace(changed)
         notes = list(found.notes)
         if latest is None or latest.ends_command:
-            notes += notes_of_what_stays(before, announced)
-        told = _told(article.source, announced.tag, notes)
-        self.batch.definitions.append(FoundDefinition(index, changed, told))
+            notes += notes_of_what_stays(before, altered)
+        notices = _notices(article.source, altered.tag, notes)
+        self.batch.definitions.append(FoundDefinition(index, changed, notices))
         if found.is_new:
             self._refit(index, changed, commit_lsn)
 
@@ -343,7 +345,7 @@ class _BatchReading:
         return len(self.batch.changes) - 1
 
     def _same_change(self, article: RegisteredArticle, index: int, commit_lsn: int) -> _Latest | None:
-        """Return the table's announcement before, where no row of it is between: the two are one change."""
+        """Return the table's message before, where no row of it is between: the two are one change."""
         latest = self._latest.get(article.source_object_id)
         if latest is None or latest.commit_lsn != commit_lsn:
             return None
@@ -355,14 +357,14 @@ class _BatchReading:
         return None if changed or truncated else latest
 
     def _refit(self, index: int, article: RegisteredArticle, commit_lsn: int) -> None:
-        """Let rows that follow be read by the new definition, also where their table is not announced anew."""
+        """Let rows that follow be read by the new definition, also where no Relation message of their table follows."""
         for object_id in self.tables.articles.of_article(article):
             relation = self.tables._relations.get(object_id)
             if relation is None:
                 continue
             layout = fit(article, relation, commit_lsn)
             if isinstance(layout, RelationMismatch):
-                # It is announced anew before its next row.
+                # Another Relation message comes before its next row.
                 layout = Layout(article, object_id, len(relation.columns), _NOWHERE, problem=layout.problem)
             self._use(index, layout)
 
@@ -401,5 +403,5 @@ def _is_table(article: RegisteredArticle, gone: UnpublishedTable) -> bool:
     return article.definition is not None and article.definition.name == gone.name
 
 
-def _told(source: object, tag: str, notes: Sequence[str]) -> list[str]:
+def _notices(source: object, tag: str, notes: Sequence[str]) -> list[str]:
     return [f"table {source} was altered ({tag}): {note}" for note in notes]
