@@ -202,20 +202,13 @@ class LogReader:
         """Return all of the log, or each of its first two ranges by itself. Raises ReplicationError where others read
         it, as many as the server allows."""
         readers = self._opened.publisher.readers()
-        whole = self._whole_range(readers, stop_at)
-        if not self._two_at_once or stop_at is not None or readers == 1:
-            return [whole]
-        ranges = whole.side_by_side()[:2]
-        if len(ranges) > 1 and self._schema.are_ahead(self._opened.publisher, self._articles):
-            # What were read beside a schema change would be read again.
-            return [self._whole_range(readers, stop_at)]
-        return ranges
-
-    def _whole_range(self, readers: int, stop_at: bytes | None) -> LogRange:
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
-        return self._opened.publisher.log_range(
+        whole = self._opened.publisher.log_range(
             self._articles, self._start, self._up_to, limits, readers, self._schema.reading, self._scripts
         )
+        if not self._two_at_once or stop_at is not None or readers == 1:
+            return [whole]
+        return whole.side_by_side()[:2]
 
     def _write(self, ranges: Sequence[LogRange]) -> list[_Written]:
         from tranrepl.log_reader.storing import store_commands

@@ -15,12 +15,10 @@ from tranrepl.distributor.stale_articles import reinitialize_or_stop
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication
 
 _FIRST_IDS = 4
-_IDS_FOR_MANY = 64
 _MOST_IDS = 256
 
 
@@ -39,18 +37,9 @@ class SchemaFollower:
         """How the next reading treats schema changes."""
         return SchemaReading(self._ids) if self._publication.replicate_ddl else None
 
-    def are_ahead(self, publisher: Publisher, articles: Sequence[RegisteredArticle]) -> bool:
-        """Return whether the log that is not read yet has schema changes, as far as the catalogue shows it. Numbers are
-        taken for them: much is read in vain beyond a change that needs one."""
-        if self.reading is None or not publisher.any_redefined(articles):
-            return False
-        if len(self._ids) < _IDS_FOR_MANY:
-            self.take_ids(_IDS_FOR_MANY)
-        return True
-
-    def take_ids(self, least: int = _FIRST_IDS) -> None:
+    def take_ids(self) -> None:
         """Take numbers for definitions, each time more of them: a reading needs one."""
-        count = min(max(least, 2 * self._taken), _MOST_IDS)
+        count = min(max(_FIRST_IDS, 2 * self._taken), _MOST_IDS)
         self._ids += self._database.articles.reserve_ids(count)
         self._taken += count
 

@@ -189,11 +189,6 @@ class Publisher(Protocol):
         """Say whether changes that are made now come with the old rows that the article needs."""
         ...
 
-    def any_redefined(self, articles: Sequence[RegisteredArticle]) -> bool:
-        """Return whether a table is defined otherwise by now than its article: the log is likely to have schema changes
-        in it that were not read yet."""
-        ...
-
     def lately_altered(self, object_ids: Collection[int]) -> frozenset[int]:
         """Return which of the tables may have been altered after what was read of the log: all that were, and for some
         time those whose alteration was read a moment ago."""

@@ -154,28 +154,6 @@ def test_ranges_that_are_read_side_by_side_are_the_same_log(site: PublisherSite)
     assert (ranges[0].start, ranges[-1].up_to, read) == (start, end, whole)
 
 
-def test_a_table_is_redefined_that_has_other_columns_or_another_name(site: PublisherSite) -> None:
-    changes = [
-        "ALTER TABLE {} ADD COLUMN added integer DEFAULT 7",
-        "ALTER TABLE {} RENAME COLUMN note TO remark",
-        "ALTER TABLE {} DROP COLUMN note",
-        "ALTER TABLE {} ALTER COLUMN name TYPE varchar(80)",
-        "ALTER TABLE {0} RENAME TO {0}_renamed",
-        "DROP TABLE {}",
-    ]
-    tables = [f"t_{number}" for number in range(len(changes))]
-    for table in tables:
-        site.server.create(table)
-    site.set_up(*tables)
-    site.server.execute(f"INSERT INTO {tables[0]} VALUES (1, 'a', NULL)", f"CREATE INDEX ON {tables[0]} (name)")
-    with site.opened() as publisher:
-        assert not publisher.any_redefined(site.articles)
-        for article, table, change in zip(site.articles, tables, changes, strict=True):
-            site.server.execute(change.format(table))
-            assert publisher.any_redefined([article]), change
-        assert not publisher.any_redefined([])
-
-
 def test_values_are_the_same_in_the_compact_form(site: PublisherSite) -> None:
     site.server.create("t")
     site.set_up("t")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import ColumnVersion, PartitionFile, TableFile
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.old_rows import may_lack_values, old_rows_problem
@@ -181,13 +179,6 @@ def logs_what_is_needed(article: RegisteredArticle, table: PublishedTable) -> bo
     return not any(may_lack_values(article, it.replica_identity) for it in holding_rows)
 
 
-_COLUMNS = """
-SELECT c.oid::bigint, n.nspname, c.relname, a.attnum, a.attname, a.atttypid::bigint, a.atttypmod
-  FROM pg_catalog.pg_class c
-  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-  JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
- WHERE c.oid = ANY (%s::oid[])
-"""
 # Of what the log shows after the slot's position, the slot keeps the catalogue's rows: whoever committed after it has a
 # number from there on.
 _LATELY_ALTERED = """
@@ -203,21 +194,6 @@ _NAMES = """
 SELECT c.oid::bigint, n.nspname, c.relname
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::oid[])
 """
-_Columns = set[tuple[object, ...]]
-
-
-def any_redefined(session: Session, articles: Sequence[RegisteredArticle]) -> bool:
-    """Return whether a table has another name, other columns or other partitions than its article's definition, or is
-    gone. What else a definition has is not looked at."""
-    known = {it.source_object_id: it.definition for it in articles if it.definition is not None}
-    columns: dict[int, _Columns] = defaultdict(set)
-    for object_id, *column in session.execute(_COLUMNS, [list(known)]):
-        columns[object_id].add(tuple(column))
-    divided = [number for number, it in known.items() if it.division is not None]
-    leaves: dict[int, set[int]] = defaultdict(set)
-    for found in partitions(session, divided):
-        leaves[found.root].add(found.object_id)
-    return any(columns[number] != _columns(it) or leaves[number] != _leaves(it) for number, it in known.items())
 
 
 def table_names(session: Session, object_ids: Collection[int]) -> dict[int, TableName]:
@@ -229,12 +205,3 @@ def lately_altered(session: Session, slot: str, object_ids: Collection[int]) -> 
     """Return which of the tables have a row in the catalogue that a transaction wrote which the slot may not have shown
     yet."""
     return frozenset(number for (number,) in session.execute(_LATELY_ALTERED, [list(object_ids), slot]))
-
-
-def _columns(table: TableDefinition) -> _Columns:
-    name = (table.name.schema, table.name.table)
-    return {(*name, it.ordinal, it.name, it.type_oid, it.type_modifier) for it in table.columns}
-
-
-def _leaves(table: TableDefinition) -> set[int]:
-    return set() if table.division is None else {it.object_id for it in table.division.partitions if it.holds_rows}

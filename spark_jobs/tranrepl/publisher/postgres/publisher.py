@@ -36,7 +36,6 @@ from tranrepl.publisher.postgres.message_secret import read_secrets
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitionings, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
-    any_redefined,
     judged_files,
     lately_altered,
     logs_what_is_needed,
@@ -141,10 +140,6 @@ class PostgresPublisher:
     def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
         table = self._published([article.source_object_id]).get(article.source_object_id)
         return table is not None and logs_what_is_needed(article, table)
-
-    def any_redefined(self, articles: Sequence[RegisteredArticle]) -> bool:
-        with translated_errors(self.where):
-            return any_redefined(self.session, articles)
 
     def lately_altered(self, object_ids: Collection[int]) -> frozenset[int]:
         with translated_errors(self.where):
