@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.exchanged_names import exchanged
 from tranrepl.subscriber.replication_tables import ARTICLES, SNAPSHOTS
 from tranrepl.subscriber.shared_tables import Claim, takes_whole_table
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -92,7 +91,7 @@ class Definitions:
 
     def _exchange(self, table: sa.Table, name: str, other: str) -> None:
         """Give an article another name, and whichever has that, its own: it has ended, or is renamed later."""
-        for before, now in exchanged(name, other):
+        for before, now in _exchanged(name, other):
             named = sa.and_(self._mine_of(table), table.c.article == before)
             self._session.execute(sa.update(table).where(named).values(article=now))
 
@@ -120,3 +119,12 @@ def _defined(article: RegisteredArticle) -> dict[str, object]:
         "filter_clause": article.filter,
         "whole_table": takes_whole_table(article),
     }
+
+
+_NO_ARTICLE = "renamed"
+"""What no article is named: it has no schema."""
+
+
+def _exchanged(name: str, other: str) -> list[tuple[str, str]]:
+    """Return what is renamed to what, one after the other."""
+    return [(name, _NO_ARTICLE), (other, name), (_NO_ARTICLE, other)]

@@ -4,7 +4,7 @@ that the partition had, where values are compared alike in every database."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ from sqlalchemy import types
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.partition_rows import Edge, PartitionLevel, PartitionLimits, PartitionRows
-from tranrepl.model.schema_change import PartitionChange, SchemaChange
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.statements import own_rows_deleted
@@ -23,25 +23,30 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _Condition = sa.ColumnElement[bool]
 
 
-def why_rows_unknown(change: SchemaChange, old: RegisteredArticle) -> str | None:
+def _why_incomparable(family: Family | None, limits: PartitionLimits, values: Sequence[str]) -> str | None:
+    """Return why values of a column are not those of these limits in every database, as in "has …"; None where they
+    are."""
+    del limits
+    if family is Family.DATE:
+        return None if all(map(_DATE.fullmatch, values)) else "has limits that other databases do not have"
+    return None if family in _INTEGERS else "may be compared otherwise in another database"
+
+
+def why_rows_unknown(
+    change: SchemaChange,
+    old: RegisteredArticle,
+    why_incomparable: Callable[[Family | None, PartitionLimits, Sequence[str]], str | None] = _why_incomparable,
+) -> str | None:
     """Return why it is not known which rows went with a partition; None where they are those within its limits."""
-    for it in change.partitions:
-        if it.removes_rows and (problem := _problem(it, old)) is not None:
-            return f"rows went with partition {it.table}: {problem}"
-    return None
-
-
-def _problem(change: PartitionChange, article: RegisteredArticle) -> str | None:
-    if change.rows is None:
-        return "which ones cannot be found by comparing values"
-    families = {it.name: source_type(it.type_name).family for it in article.columns}
-    for columns, limits in change.rows.limits():
-        for at, name in enumerate(columns):
-            if families.get(name) is Family.DATE:
-                if not all(map(_DATE.fullmatch, _values(limits, at))):
-                    return f"column {name} has limits that other databases do not have"
-            elif families.get(name) not in _INTEGERS:
-                return f"column {name} may be compared otherwise in another database"
+    families = {it.name: source_type(it.type_name).family for it in old.columns}
+    for part in change.partitions:
+        if part.removes_rows and part.rows is None:
+            return f"rows went with partition {part.table}: which ones cannot be found by comparing values"
+        for columns, limits in part.rows.limits() if part.removes_rows and part.rows is not None else ():
+            for at, name in enumerate(columns):
+                problem = why_incomparable(families.get(name), limits, _values(limits, at))
+                if problem is not None:
+                    return f"rows went with partition {part.table}: column {name} {problem}"
     return None
 
 

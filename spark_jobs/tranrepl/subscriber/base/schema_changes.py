@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method
 from tranrepl.next_steps import RUN_SETUP
-from tranrepl.subscriber.base.column_changes import ColumnPlan, SqlColumnTypes, column_plan, table_columns
+from tranrepl.subscriber.base.column_changes import ColumnPlan, RowUpdate, SqlColumnTypes, column_plan, table_columns
 from tranrepl.subscriber.base.column_statements import always_quoted
 from tranrepl.subscriber.base.column_steps import ColumnStatements, ColumnStep, RetypedColumn, TableColumn
 from tranrepl.subscriber.base.database import SqlDatabase
@@ -20,8 +23,6 @@ from tranrepl.subscriber.base.destination import find_destination, target
 from tranrepl.subscriber.base.key_changes import AddedToKey, KeyChanges
 from tranrepl.subscriber.base.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.base.procedure_setup import ProcedureSetup
-from tranrepl.subscriber.base.recorded_statements import recorded
-from tranrepl.subscriber.base.row_updates import update_statement
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows, added_value, key_change
@@ -82,7 +83,7 @@ class SchemaChanges:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        with recorded(self._session) as ran:
+        with _statements_run(self._session) as ran:
             yield
         self._ran += ran
 
@@ -222,7 +223,7 @@ class SchemaChanges:
     def update_rows(self, article: RegisteredArticle, plan: ColumnPlan) -> None:
         at = self._target(article) if plan.updates else None
         for update in plan.updates:
-            statement = None if at is None else update_statement(at, update)
+            statement = None if at is None else _update_statement(at, update)
             if statement is not None:
                 with self._recorded():
                     self._session.execute(statement)
@@ -241,3 +242,58 @@ class SchemaChanges:
     def record(self, step: SchemaStep) -> None:
         """Record the definition that the table and its procedures stand at from now on."""
         self._definitions.move(step.old, step.new)
+
+
+def _update_statement(at: SqlTarget, update: RowUpdate) -> sa.Update | None:
+    """Return the statement; None of a column that is not published any more."""
+    converts = next((it.conversion for it in at.columns if it.name == update.column), None)
+    if converts is None:
+        return None
+    table = at.table()
+    column = table.c[update.column]
+    value = None if update.value is None else converts.convert(update.value)
+    bound = sa.bindparam("tranrepl_value", value, converts.bind)
+    return sa.update(table).values({column: bound, **at.kept(table, [update.column])})
+
+
+_CHANGES_NOTHING = re.compile(r"\s*(SELECT|SHOW|PRAGMA|SET|WITH|SAVEPOINT|RELEASE)\b", re.IGNORECASE)
+_BLANKS = re.compile(r"\s+")
+
+
+@contextmanager
+def _statements_run(session: sa.Connection) -> Iterator[list[str]]:
+    """Yield the list of what the session runs within, but for what changes nothing; values behind a statement that
+    takes some."""
+    ran: list[str] = []
+
+    def take_down(
+        _connection: object, _cursor: object, statement: str, parameters: object, _context: object, _many: object
+    ) -> None:
+        if not _CHANGES_NOTHING.match(statement):
+            ran.append(f"{_one_line(statement)} ({_values(parameters)})" if parameters else _one_line(statement))
+
+    event.listen(session, "before_cursor_execute", take_down)
+    try:
+        yield ran
+    finally:
+        event.remove(session, "before_cursor_execute", take_down)
+
+
+def _literal(value: object) -> str:
+    """Return a value for people to read, nearly as SQL has it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"0x{bytes(value).hex()}"
+    if isinstance(value, int | float | Decimal):
+        return str(value)
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _values(parameters: object) -> str:
+    values = parameters.values() if isinstance(parameters, Mapping) else parameters
+    return ", ".join(map(_literal, values)) if isinstance(values, Iterable) else ""
+
+
+def _one_line(statement: str) -> str:
+    return _BLANKS.sub(" ", statement).strip().rstrip(";")

@@ -1,4 +1,5 @@
-"""Columns of a PostgreSQL table, changed in the transaction that is open, each by an ALTER TABLE of its own."""
+"""Columns and the primary key of a PostgreSQL table, changed in the transaction that is open, each by an ALTER TABLE of
+its own."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, LiteralString
 
 import psycopg
 import sqlalchemy as sa
-from psycopg import sql
+from psycopg import errors, sql
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
@@ -17,7 +18,7 @@ from tranrepl.model.table_definition import Generation
 from tranrepl.next_steps import RUN_SETUP
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import expression_sql, name_sql, type_sql
-from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
     ColumnStep,
@@ -29,9 +30,8 @@ from tranrepl.subscriber.base.column_steps import (
     TableColumn,
 )
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import UnfitRows
+from tranrepl.subscriber.key_change import UnfitRows, key_change
 from tranrepl.subscriber.postgres.destination import find_destination
-from tranrepl.subscriber.postgres.key_change import delete_rows
 
 _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
 """Something depends on the column; a view or a generated column has the column's type in it."""
@@ -184,7 +184,7 @@ class PostgresColumns:
         may be. Raises ConfigurationError where they may not."""
         if self._unfit.may_go(self._article):
             with translated_errors(self._where):
-                delete_rows(self._session, qualified(self._name))
+                _delete_rows(self._session, qualified(self._name))
             yield (
                 f"{self._where}: rows of {self._name} were deleted: they do not fit the new type of its primary key, "
                 "and are copied again"
@@ -226,3 +226,52 @@ def _refused_by_dependents(where: str, text: str, error: psycopg.Error) -> Confi
         remedy="drop what depends on the column at the Subscriber, deliver again, then create it again for the "
         "altered table",
     )
+
+
+_KEY = """
+SELECT c.conname, ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.place)
+  FROM pg_catalog.pg_constraint c WHERE c.contype = 'p' AND c.conrelid = pg_catalog.to_regclass(%s)
+"""
+
+
+def _replaced_key(table: sql.Composable, constraint: str | None, columns: Sequence[str]) -> sql.Composed:
+    """Return the statement that gives a table another primary key than that of this constraint, where it has one."""
+    dropped = sql.SQL("" if constraint is None else "DROP CONSTRAINT {}, ")
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    return sql.SQL("ALTER TABLE {} {}ADD PRIMARY KEY ({})").format(
+        table, dropped.format(*([] if constraint is None else [sql.Identifier(constraint)])), names
+    )
+
+
+def _delete_rows(session: Session, table: sql.Composable) -> None:
+    """Delete all rows of a table that is altered in the same transaction."""
+    with own_path(session):
+        session.execute(sql.SQL("DELETE FROM {}").format(table))
+        session.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def change_key(session: Session, where: str, step: SchemaStep, unfit: UnfitRows) -> Iterator[str]:
+    """Give the destination the new primary key, where it had the old one or has just lost it; yield what was done.
+
+    Rows that do not fit the new key are deleted with all others where they may be. Raises ConfigurationError where they
+    may not.
+    """
+    change = key_change(step)
+    if step.new is None or change is None:
+        return
+    table = qualified(step.new.destination)
+    found = session.execute(_KEY, [table.as_string(session)]).fetchone()
+    if (None if found is None else found[1]) != (None if change.lost else change.before):
+        return
+    statement = _replaced_key(table, None if found is None else found[0], change.now)
+    try:
+        with session.transaction():
+            session.execute(statement)
+    except (errors.UniqueViolation, errors.NotNullViolation) as error:
+        if not unfit.may_go(step.new):
+            raise unfit.problem(where, step.new, change.now) from error
+        _delete_rows(session, table)
+        session.execute(statement)
+        yield f"rows of {step.new.destination} were deleted: they did not fit the new primary key, and are copied again"
+    yield statement.as_string(None)

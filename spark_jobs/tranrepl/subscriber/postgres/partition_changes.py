@@ -19,9 +19,13 @@ from tranrepl.model.schema_change import PartitionAction, PartitionChange
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.postgres.partition_refusal import make_partition
 from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
-from tranrepl.subscriber.postgres.partition_setup import MissingPartition, create_partition, partition_destination
+from tranrepl.subscriber.postgres.partition_setup import (
+    MissingPartition,
+    create_partition,
+    make_partition,
+    partition_destination,
+)
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path
 

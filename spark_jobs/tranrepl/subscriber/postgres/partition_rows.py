@@ -8,9 +8,10 @@ from psycopg import sql
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.partition_rows import Edge, PartitionLevel, PartitionLimits, PartitionRows
-from tranrepl.model.schema_change import PartitionChange, SchemaChange
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.postgres.composed_sql import condition_sql, type_sql
+from tranrepl.subscriber.base import partition_rows as base
 
 _TEXTS = (Family.TEXT, Family.CHARACTER)
 _ORDERED = (
@@ -29,21 +30,13 @@ _EQUAL = (*_ORDERED, *_TEXTS, Family.BOOLEAN)
 
 def why_rows_unknown(change: SchemaChange, article: RegisteredArticle) -> str | None:
     """Return why it is not known which rows went with a partition; None where they are those within its limits."""
-    for it in change.partitions:
-        if it.removes_rows and (problem := _problem(it, article)) is not None:
-            return f"rows went with partition {it.table}: {problem}"
-    return None
+    return base.why_rows_unknown(change, article, _why_incomparable)
 
 
-def _problem(change: PartitionChange, article: RegisteredArticle) -> str | None:
-    if change.rows is None:
-        return "which ones cannot be found by comparing values"
-    families = {it.name: source_type(it.type_name).family for it in article.columns}
-    for columns, limits in change.rows.limits():
-        for name in columns:
-            if families.get(name) not in (_ORDERED if limits.listed is None else _EQUAL):
-                return f"column {name} may be compared otherwise at another server"
-    return None
+def _why_incomparable(family: Family | None, limits: PartitionLimits, values: Sequence[str]) -> str | None:
+    del values
+    comparable = _ORDERED if limits.listed is None else _EQUAL
+    return None if family in comparable else "may be compared otherwise at another server"
 
 
 def delete_rows(table: sql.Composable, rows: PartitionRows, article: RegisteredArticle) -> sql.Composed:

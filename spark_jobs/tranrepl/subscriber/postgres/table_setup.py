@@ -20,8 +20,7 @@ from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.destination import find_destination, has_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
-from tranrepl.subscriber.postgres.partition_refusal import make_partition
-from tranrepl.subscriber.postgres.partition_setup import divided_by, missing_partitions
+from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
 from tranrepl.subscriber.subscription import SubscriptionKey
 

@@ -18,8 +18,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.base.column_declaration import ColumnDeclaration, find_declaration
 from tranrepl.subscriber.base.column_statements import AlembicColumns
 from tranrepl.subscriber.base.column_steps import ColumnStep, RetypedColumn
-from tranrepl.subscriber.sqlite.rebuilt_table import is_referred_to, primary_key, rebuild
-from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
+from tranrepl.subscriber.sqlite.rebuilt_table import edit_texts, is_referred_to, primary_key, rebuild, table_text
 
 
 def with_names_apart(engine: sa.Engine) -> sa.Engine:

@@ -1,18 +1,21 @@
-"""An SQLite table rebuilt, where its rows are stored otherwise than before: with another primary key, or one of another
-type. No ALTER TABLE there does that.
+"""An SQLite table as the file keeps it, by the text of its CREATE TABLE: the text edited, where rows are stored as
+before, and the table rebuilt, where they are stored otherwise: with another primary key, or one of another type.
+
+Alembic's batch mode makes a table anew from what SQLAlchemy reads of it. What that does not read is gone then, without
+an error: CHECK constraints without a name, COLLATE, types that SQLAlchemy does not know, AUTOINCREMENT, indexes of
+expressions, and triggers. And it drops the old table, which takes the rows with it that refer to it ON DELETE CASCADE.
 
 Source: SQLite, "ALTER TABLE", section 7, "Making Other Kinds Of Table Schema Changes".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlglot.dialects.sqlite import SQLite
 
 from tranrepl.subscriber.base.column_declaration import table_body, with_primary_key
-from tranrepl.subscriber.sqlite.table_text import edit_texts, table_text
 
 _PREFIX = "tranrepl_"
 _OLD_PREFIX = "tranrepl_old_"
@@ -75,3 +78,25 @@ def _run(session: sa.Connection, *statements: str) -> None:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+_TEXT = sa.text("SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = lower(:name)")
+_EDIT = sa.text("UPDATE sqlite_schema SET sql = :sql WHERE type = 'table' AND lower(name) = lower(:name)")
+
+
+def table_text(session: sa.Connection, name: str) -> str:
+    """Return the text of a table that is there."""
+    text: str = session.execute(_TEXT, {"name": name}).scalar_one()
+    return text
+
+
+def edit_texts(session: sa.Connection, texts: Mapping[str, str]) -> None:
+    """Set the texts of tables, and let every session read them again."""
+    version = session.exec_driver_sql("PRAGMA schema_version").scalar_one()
+    session.exec_driver_sql("PRAGMA writable_schema = ON")
+    try:
+        for name, text in texts.items():
+            session.execute(_EDIT, {"sql": text, "name": name})
+        session.exec_driver_sql(f"PRAGMA schema_version = {version + 1}")
+    finally:
+        session.exec_driver_sql("PRAGMA writable_schema = OFF")
