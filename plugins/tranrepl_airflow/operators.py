@@ -232,12 +232,19 @@ class LogReaderOperator(ReplicationSparkOperator):
     def _run(self, context: Context) -> JobResult:
         """Run the job; where it is continuous, again after errors that may pass by themselves, and look for what should
         be warned of meanwhile."""
-        until = self.ends_at
+        # Imported here: database drivers are not for whoever parses a DAG file.
+        from tranrepl.admin.run import read_log
+        from tranrepl.topology import Topology
+
+        until, publication, place = self.ends_at, Publication.model_validate(self.publication), self.place
+
+        def topology() -> Topology:
+            return Topology(publication, resolve_connections(publication.connection_ids()).by_id)
+
+        read = partial(read_log, topology, partial(super()._run, context))
         if until is None:
-            return super()._run(context)
-        publication, place = Publication.model_validate(self.publication), self.place
+            return read()
         with looking_for_early_warnings(publication, place, cast("Mapping[str, Any]", context)):
-            read = partial(super()._run, context)
             return keep_running(read, Shutdown(until, ShutdownRequest()), self.goes_on_after, gives_up=True)
 
     def in_words(self, result: JobResult) -> str:

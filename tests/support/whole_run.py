@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from support.site import Site
-from tranrepl.admin.run import Steps, run
-from tranrepl.errors import ReplicationError
+from tranrepl.admin.run import Steps, read_log, run
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.retry import attempt
 
 
 def whole_run(site: Site) -> dict[str, JobResult]:
     """Return the results by step, with their errors."""
     steps = Steps(
-        lambda: _attempt(site.read_log),
-        lambda name: _attempt(lambda: site.take_snapshot(subscription=name)),
-        lambda name: _attempt(lambda: site.deliver(name)),
+        lambda: read_log(lambda: site.topology, site.read_log),
+        lambda name: attempt(lambda: site.take_snapshot(subscription=name)),
+        lambda name: attempt(lambda: site.deliver(name)),
     )
     return run([it.name for it in site.publication.subscriptions], steps)
 
@@ -26,10 +24,3 @@ def good_run(site: Site) -> dict[str, JobResult]:
     for result in results.values():
         result.raise_error()
     return results
-
-
-def _attempt(job: Callable[[], JobResult]) -> JobResult:
-    try:
-        return job()
-    except ReplicationError as error:
-        return JobResult(error=error.report)

@@ -1,12 +1,25 @@
-"""`tranrepl run`: one run of a publication, step by step."""
+"""A run of a publication, step by step, and what it does for a table that was dropped and made again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, SNAPSHOT_NOT_AVAILABLE
+from tranrepl.admin.check import check
+from tranrepl.admin.setup import set_up
+from tranrepl.distributor.stale_articles import waits_for_snapshot
+from tranrepl.errors import (
+    ARTICLE_DOES_NOT_EXIST,
+    INCONSISTENT_DISTRIBUTION_DATABASE,
+    SNAPSHOT_NOT_AVAILABLE,
+    ReplicationError,
+)
 from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.retry import attempt
+from tranrepl.settings.following import agrees
+from tranrepl.settings.registration import registered_article
+from tranrepl.topology import Topology
 
 LOG_READER = "log reader"
 """The log reader's step."""
@@ -46,3 +59,47 @@ def run(subscriptions: Iterable[str], steps: Steps) -> dict[str, JobResult]:
 
 def _waits_for_snapshot(delivered: JobResult) -> bool:
     return delivered.error is not None and delivered.error.number == SNAPSHOT_NOT_AVAILABLE
+
+
+def read_log(topology: Callable[[], Topology], read: Callable[[], JobResult]) -> JobResult:
+    """Read the log by `read`; where a published table was dropped and made again under its name, replicate it again as
+    `tranrepl setup` would, and read on. Returns what both have done, with what was set up among the notices."""
+    result = attempt(read)
+    if result.error is None or result.error.number != ARTICLE_DOES_NOT_EXIST:
+        return result
+    done: list[str] = []
+    # Where that fails, the article's own error says what to do, and setup what stops it.
+    with suppress(ReplicationError):
+        _replicate_again(topology(), done.append)
+        if done:
+            result = result.plus(JobResult(notices=tuple(done))).plus(attempt(read))
+    return result
+
+
+def _replicate_again(topology: Topology, say: Callable[[str], None]) -> None:
+    """Set up the articles that have ended and whose tables were made again, where they get a snapshot.
+
+    Nothing is done where that would register anything else: the file or another table is not as it is registered.
+    Raises ReplicationError.
+    """
+    publication = topology.publication
+    with topology.distributor() as database:
+        record = database.publications.get(publication.publication)
+        registered = {it.source: it for it in database.articles.active(publication, record)}
+        ended, former = database.articles.ended(publication, record), database.articles.former(record)
+    checked = check(topology)
+    if checked.blocking or not all(
+        waits_for_snapshot(publication, source, it) for source in ended for it in publication.subscriptions
+    ):
+        return
+    for article, table in checked.tables:
+        known, before = registered.get(article.source), former.get(article.source)
+        if known is not None:
+            unchanged = registered_article(article, table, known).same_definition(known)
+        else:
+            # Whoever took a table out of the publication, and did not drop it, meant that. Commands of one that was
+            # renamed before are to be delivered first: a snapshot leaves out those of its own name alone.
+            unchanged = agrees(article, before) and before is not None and before.source_object_id != table.object_id
+        if not unchanged:
+            return
+    set_up(topology, checked.tables, say)

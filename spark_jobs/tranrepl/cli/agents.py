@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from tranrepl.admin.run import LOG_READER, Steps, run as run_steps
+from tranrepl.admin.run import LOG_READER, Steps, read_log, run as run_steps
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import (
     ArticleOption,
@@ -173,7 +173,7 @@ def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
         def expect(start: Position, end: Position) -> None:
             display.expect(UnreadLog(positions, start, end))
 
-        result = attempt(lambda: idle_log_reader(request, topology, expect) or submitted(request))
+        result = read_log(lambda: topology, lambda: idle_log_reader(request, topology, expect) or submitted(request))
     warn(list(result.notices))
     return result
 

@@ -12,7 +12,7 @@ from threading import Thread
 
 from rich.markup import escape
 
-from tranrepl.admin.run import LOG_READER, SNAPSHOT
+from tranrepl.admin.run import LOG_READER, SNAPSHOT, read_log
 from tranrepl.cli.continuous_display import ContinuousDisplay, showing_agents
 from tranrepl.cli.output import err
 from tranrepl.distributor.database import DistributionDatabase, SubscriptionRecord
@@ -158,7 +158,8 @@ class _Agents:
             request = LogReaderRequest(publication=self.topology.publication, continuous_until=self._until())
             return self._application.submit(request)
 
-        return keep_running(read, self._shutdown, partial(self._failed, LOG_READER), gives_up=False)
+        again = partial(read_log, lambda: self.topology, read)
+        return keep_running(again, self._shutdown, partial(self._failed, LOG_READER), gives_up=False)
 
     def _deliver(self, name: str) -> JobResult:
         """Keep a delivery running."""

@@ -101,6 +101,11 @@ class Articles:
             if it.source in ended and not agrees(it, articles.get(registered_source(it, articles.values())))
         ]
 
+    def former(self, record: PublicationRecord) -> dict[TableName, RegisteredArticle]:
+        """Return the articles that have ended as they were last."""
+        with self._database.transaction() as connection:
+            return {it.source: it for it in self._of_status(connection, record, ArticleStatus.ENDED)}
+
     def by_id(self, record: PublicationRecord) -> dict[int, RegisteredArticle]:
         """Return every definition that stored commands may refer to, by `article_id`."""
         with self._database.transaction() as connection:
