@@ -63,7 +63,7 @@ def _waits_for_snapshot(delivered: JobResult) -> bool:
 
 def read_log(topology: Callable[[], Topology], read: Callable[[], JobResult]) -> JobResult:
     """Read the log by `read`; where a published table was dropped and made again under its name, replicate it again as
-    `tranrepl setup` would, and read on. Returns what both have done, with what was set up among the notices."""
+    setup would, and read on. Returns what both have done, with what was set up among the notices."""
     result = attempt(read)
     if result.error is None or result.error.number != ARTICLE_DOES_NOT_EXIST:
         return result

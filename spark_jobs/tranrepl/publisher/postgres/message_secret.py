@@ -128,8 +128,8 @@ def change_secret(session: Session, where: str) -> None:
         raise ConfigurationError(
             f"{where}: the log of replication slot {unread[0]} is not read up to the last change of the secret: what "
             "was signed before would not be believed after another one",
-            remedy="read it with `tranrepl log-reader FILE`, for the publication of that slot; then `tranrepl setup "
-            "FILE --new-secret` again",
+            remedy="read it with `tranrepl log-reader FILE`, for the publication of that slot; then "
+            "`tranrepl setup FILE --new-secret` again",
         )
     session.execute(_CHANGE_SECRET)
 
