@@ -76,6 +76,19 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
             yield f"article {article.source}: its table was altered since; write {'; '.join(wanted)} in the file"
 
 
+def not_as_described(
+    publication: Publication, registered: Iterable[RegisteredArticle]
+) -> Iterator[tuple[Article | None, RegisteredArticle]]:
+    """Yield what is registered otherwise than the file describes it, with what the file says; None where it does not
+    name it."""
+    known = list(registered)
+    described = {registered_source(it, known): it for it in publication.articles}
+    for it in known:
+        article = described.get(it.source)
+        if article is None or not agrees(article, it):
+            yield article, it
+
+
 def put_back(article: Article, registered: RegisteredArticle) -> str | None:
     """Return what to write in the file again, so that the article is described as it is registered; None where it
     is."""
