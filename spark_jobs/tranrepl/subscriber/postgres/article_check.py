@@ -22,6 +22,7 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.narrower_columns import narrower_warnings
 from tranrepl.subscriber.missing_columns import as_registered, missing_column_remedy, values_again
 from tranrepl.subscriber.postgres.destination import PostgresColumnTexts, find_destination, intended_target
+from tranrepl.subscriber.postgres.ownership import type_problems
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_setup import accepts_call
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
@@ -45,7 +46,7 @@ def article_problems(
     yield from _argument_problems(article, source)
     table = find_destination(session, where, article.destination_table)
     if table is None:
-        yield from _missing_types(session, where, article, columns)
+        yield from _type_problems(session, where, article, columns)
         return
     if table.kind not in ("table", "partitioned table"):
         yield ConfigurationError(
@@ -72,10 +73,10 @@ def _argument_problems(article: Article, source: TableDescription) -> Iterator[C
             )
 
 
-def _missing_types(
+def _type_problems(
     session: Session, where: str, article: Article, columns: Sequence[ColumnDescription]
 ) -> Iterator[ConfigurationError]:
-    """Yield user-defined types that a table made by `tranrepl setup` would need."""
+    """Yield types that a table made by `tranrepl setup` would need, and that are missing or run the code of others."""
     for column in columns:
         with translated_errors(where):
             found = session.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
@@ -84,6 +85,8 @@ def _missing_types(
                 f"article {article.source}: {where}: column {column.name!r}: type {column.type_name} does not exist",
                 remedy="create the type there as it is at the Publisher, or leave the column out of the article",
             )
+        with translated_errors(where):
+            yield from type_problems(session, f"article {article.source}: {where}", column.name, column.type_name)
 
 
 def _column_problems(

@@ -1,7 +1,9 @@
-"""Whose the destination tables and generated procedures of a PostgreSQL Subscriber are: only an owner may alter them,
-nobody can grant it."""
+"""Whose the destination tables, their types and generated procedures of a PostgreSQL Subscriber are: only an owner may
+alter them, nobody can grant it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from psycopg import sql
 
@@ -29,6 +31,53 @@ _PROCEDURES = sql.SQL(
     "SELECT p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc p JOIN {} o ON o.object_name = p.proname "
     "WHERE p.pronamespace = %s::pg_catalog.regnamespace AND NOT pg_catalog.pg_has_role(p.proowner, 'USAGE') ORDER BY 1"
 ).format(OBJECTS)
+
+
+# Conversions of a type run the code of its owner (checks of a domain), and of who made a cast of text to it: that needs
+# the type's owner too, who may be another one by now.
+_TYPES_OF_OTHERS = """
+WITH RECURSIVE used(oid) AS (
+  SELECT pg_catalog.to_regtype(%s)::oid
+  UNION
+  SELECT other.oid FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid CROSS JOIN LATERAL (
+    SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL SELECT t.typarray
+    UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
+    UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0
+  ) other(oid) WHERE other.oid <> 0
+), found(what, owner, schema, statement) AS (
+  SELECT pg_catalog.concat('type ', t.oid::pg_catalog.regtype), t.typowner, t.typnamespace,
+         pg_catalog.concat('ALTER TYPE ', t.oid::pg_catalog.regtype, ' OWNER TO ', pg_catalog.quote_ident(current_user))
+    FROM used u JOIN pg_catalog.pg_type t ON t.oid = u.oid WHERE t.typcategory <> 'A'
+  UNION ALL
+  SELECT pg_catalog.concat('the function of the cast of ', c.castsource::pg_catalog.regtype, ' to ',
+                           c.casttarget::pg_catalog.regtype),
+         p.proowner, p.pronamespace,
+         pg_catalog.concat('DROP CAST (', c.castsource::pg_catalog.regtype, ' AS ',
+                           c.casttarget::pg_catalog.regtype, ')')
+    FROM used u JOIN pg_catalog.pg_cast c ON c.casttarget = u.oid JOIN pg_catalog.pg_proc p ON p.oid = c.castfunc
+   WHERE c.castsource < '16384'::pg_catalog.oid)
+SELECT f.what, o.rolname::text, f.statement
+  FROM found f JOIN pg_catalog.pg_namespace n ON n.oid = f.schema JOIN pg_catalog.pg_roles o ON o.oid = f.owner
+  JOIN pg_catalog.pg_roles me ON me.rolname = current_user
+  JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
+ WHERE NOT o.rolsuper AND o.oid NOT IN (me.oid, d.datdba, n.nspowner)
+   AND (me.rolsuper OR NOT pg_catalog.pg_has_role(o.oid, 'MEMBER'))
+ ORDER BY 1
+"""
+
+
+def type_problems(session: Session, at: str, column: str, type_name: str) -> Iterator[ConfigurationError]:
+    """Yield what of a type belongs to a role that could so run code with the rights of our role: one that owns neither
+    the database nor the schema. `at`: where the column is, as messages name it. Nothing where there is no such type."""
+    if "." not in type_name:
+        # PostgreSQL's own types are written without a schema.
+        return
+    for what, owner, statement in session.execute(_TYPES_OF_OTHERS, [type_name]):
+        yield ConfigurationError(
+            f"{at}: column {column!r}: {what} belongs to role {owner}, whose code would run with our role's rights",
+            remedy=f"where you trust what it does: let a superuser run {statement}; else leave the column out of the "
+            "article",
+        )
 
 
 def lets_procedures_follow(session: Session) -> list[str]:

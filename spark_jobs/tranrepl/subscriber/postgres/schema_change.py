@@ -36,7 +36,7 @@ from tranrepl.subscriber.postgres.enum_labels import (
     rename_types,
     type_numbers,
 )
-from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
+from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned, type_problems
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.schema_changes import Recorded, standing, told
@@ -199,7 +199,8 @@ _SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspnam
 
 
 def _require_types(session: Session, where: str, change: SchemaChange, new: RegisteredArticle) -> None:
-    """Raise ConfigurationError where a column is to have a type that is not there, with the statements that make it."""
+    """Raise ConfigurationError where a column is to have a type that is not there, with the statements that make it, or
+    one that runs the code of others."""
     for part in change.columns:
         chosen = part.action in (ColumnAction.ADD, ColumnAction.RETYPE) and part.generation_expression is None
         missing = list(_missing(session, new, part.type_name)) if chosen else []
@@ -211,6 +212,9 @@ def _require_types(session: Session, where: str, change: SchemaChange, new: Regi
                 "is there by another name, rename it instead (ALTER TYPE ... RENAME TO ..., SET SCHEMA ...)",
                 article=str(change.source),
             )
+        at = f"article {change.source}: {where}"
+        for problem in type_problems(session, at, part.column, part.type_name or "") if chosen else ():
+            raise problem
 
 
 def _missing(session: Session, article: RegisteredArticle, type_name: str | None) -> Iterator[DefinedType]:
