@@ -146,7 +146,7 @@ def test_spark_reads_two_ranges_in_two_tasks(databases: DatabasesFactory, tmp_pa
 
 
 @pytest.mark.usefixtures("two_ranges")
-def test_schema_changes_that_lie_ahead_are_read_in_one_batch(databases: DatabasesFactory, tmp_path: Path) -> None:
+def test_a_log_is_divided_no_more_once_a_schema_change_was_read(databases: DatabasesFactory, tmp_path: Path) -> None:
     site = _site(databases(), tmp_path, replicate_ddl=True)
     changes = [f"ALTER TABLE t ADD COLUMN added_{n} int DEFAULT {n}" for n in range(6)]
     changes += [f"ALTER TABLE t RENAME added_{n} TO renamed_{n}" for n in range(3)]
@@ -154,9 +154,10 @@ def test_schema_changes_that_lie_ahead_are_read_in_one_batch(databases: Database
     for number, change in enumerate(changes):
         site.at_publisher(f"INSERT INTO t SELECT {100 * number} + n, 'a' FROM generate_series(1, 50) n", change)
     read = read_log_into_store(site)
-    assert (read.error, read.batches, read.schema_changes) == (None, 1, len(changes))
+    # The two ranges that were divided before, and the rest: not a batch for each change.
+    assert (read.error, read.schema_changes) == (None, len(changes))
+    assert read.batches <= 3
     assert read.commands == 51 * len(changes)
-    # Nothing lies ahead any more.
     site.at_publisher(*(f"INSERT INTO t SELECT -{sign}000 - n FROM generate_series(1, 500) n" for sign in (1, 2, 3, 4)))
     assert read_log_into_store(site).batches == 2
 

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection, writable
-from tranrepl.distributor.database.healing import healed, stopped_snapshot
+from tranrepl.distributor.database.healing import ended_well, healed, stopped_snapshot
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus, msrepl_errors, mssubscriptions
@@ -118,7 +118,7 @@ def newest_errors(
 def errors_of_ids(
     connection: sa.Connection, ids: Collection[int], watermarks: Mapping[int, bytes] | None = None
 ) -> Mapping[int, RecordedError]:
-    """Return errors by their numbers. `watermarks`: what Subscribers gave, by the numbers of their subscriptions."""
+    """Return errors by their numbers. `watermarks`: known ones, by subscriptions' numbers."""
     found = _read(connection, msrepl_errors.c.id.in_(ids), watermarks=watermarks) if ids else ()
     return {it.id: it for it in found}
 
@@ -147,7 +147,8 @@ def _read(
         subscription.publication_id == errors.publication_id, subscription.subscription == errors.subscription
     )
     query = (
-        sa.select(msrepl_errors, subscription.subscription_id, stopped_snapshot().label("of_snapshot"))
+        sa.select(msrepl_errors, subscription.subscription_id)
+        .add_columns(stopped_snapshot().label("of_snapshot"), ended_well().label("ended_well"))
         .select_from(msrepl_errors.outerjoin(mssubscriptions, is_its))
         .where(chosen)
         .order_by(errors.id.desc())

@@ -32,10 +32,8 @@ _WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """What an agent has done since its error. A log reader has no more than the first of it."""
+    """What a subscription's agents have done since its error."""
 
-    ended_well: datetime | None
-    """When its newest run that had no error ended."""
     validated: datetime | None = None
     """When the newest validation of all articles passed."""
     copied: datetime | None = None
@@ -48,11 +46,12 @@ class _Since:
 def healed(
     connection: sa.Connection, errors: Sequence[sa.Row[Any]], watermarks: Mapping[int, bytes] | None = None
 ) -> Sequence[bool]:
-    """Return of each error, a row of `msrepl_errors` with `subscription_id` and `of_snapshot`, whether it is healed.
-    Watermarks that the Subscribers gave count in place of those that their last runs recorded.
+    """Return of each error, a row of `msrepl_errors` with `subscription_id`, `of_snapshot` and `ended_well`, whether it
+    is healed.
+    `watermarks`: known ones, by subscriptions' numbers, in place of those that their last runs recorded.
     """
     since = _since(connection, errors, watermarks or {})
-    return [_is_healed(it, since.get((it.publication_id, it.subscription), _Since(None))) for it in errors]
+    return [_is_healed(it, since.get(it.subscription_id, _Since())) for it in errors]
 
 
 def _is_healed(error: sa.Row[Any], since: _Since) -> bool:
@@ -71,7 +70,7 @@ def _is_healed(error: sa.Row[Any], since: _Since) -> bool:
         # A later run may have ended before it came to the transaction.
         if since.has_undelivered:
             return False
-    return since.ended_well is not None and since.ended_well > error.time
+    return error.ended_well is not None and error.ended_well > error.time
 
 
 def _is_of_validation(error: sa.Row[Any]) -> bool:
@@ -80,40 +79,22 @@ def _is_of_validation(error: sa.Row[Any]) -> bool:
 
 def _since(
     connection: sa.Connection, errors: Sequence[sa.Row[Any]], watermarks: Mapping[int, bytes]
-) -> Mapping[tuple[int, str | None], _Since]:
-    """Return it for each agent that has an error, by publication and subscription; the log reader's under None."""
-    readers = {it.publication_id for it in errors if it.subscription is None}
-    good = _ended_well(connection, mspublications.c.publication_id, mslogreader_history, readers)
-    found: dict[tuple[int, str | None], _Since] = {(it, None): _Since(good.get(it)) for it in readers}
-    agents = {it.subscription_id: (it.publication_id, it.subscription) for it in errors if it.subscription_id}
-    good = _ended_well(connection, mssubscriptions.c.subscription_id, msdistribution_history, agents)
+) -> Mapping[int, _Since]:
+    """Return it by subscriptions' numbers; a log reader has none of it."""
+    agents = {it.subscription_id: it.publication_id for it in errors if it.subscription_id}
     validated = _newest_since(connection, [it for it in errors if _is_of_validation(it)], _compared_all())
     copied = _newest_since(connection, [it for it in errors if it.of_snapshot], _heals_snapshot())
-    known = known_watermarks(connection, mssubscriptions.c.subscription_id.in_(agents)) if agents else {}
-    stored_to = _stored_to(connection, {publication for publication, _ in agents.values()})
-    for number, agent in agents.items():
-        watermark = watermarks.get(number) or known[number].xact_seqno
-        has_undelivered = stored_to.get(agent[0], b"") > watermark
-        found[agent] = _Since(good.get(number), validated.get(number), copied.get(number), watermark, has_undelivered)
-    return found
-
-
-def _ended_well(
-    connection: sa.Connection, agent: sa.Column[int], history: sa.Table, numbers: Collection[int]
-) -> Mapping[int, datetime]:
-    """Return when each agent's newest run that had no error ended. `agent`: the key of publications or
-    subscriptions."""
-    if not numbers:
-        return {}
-    newest = (
-        sa.select(history.c.time)
-        .where(history.c[agent.name] == agent, _had_no_error(history))
-        .order_by(history.c.time.desc())
-        .limit(1)
-        .lateral("newest")
-    )
-    query = sa.select(agent, newest.c.time).select_from(agent.table.join(newest, sa.true()))
-    return {row[0]: row.time for row in connection.execute(query.where(agent.in_(numbers)))}
+    asked = agents.keys() - watermarks.keys()
+    known = known_watermarks(connection, mssubscriptions.c.subscription_id.in_(asked)) if asked else {}
+    given = {number: watermarks.get(number) or known[number].xact_seqno for number in agents}
+    ahead = [it for it in errors if it.xact_seqno is not None and it.xact_seqno > given.get(it.subscription_id, b"")]
+    stored_to = _stored_to(connection, {it.publication_id for it in ahead})
+    return {
+        number: _Since(
+            validated.get(number), copied.get(number), given[number], stored_to.get(publication, b"") > given[number]
+        )
+        for number, publication in agents.items()
+    }
 
 
 def _newest_since(
@@ -198,6 +179,20 @@ def _waits(subscription_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
         subscription.status.in_(_WITHOUT_SNAPSHOT), sa.and_(states.status.in_(_WITHOUT_SNAPSHOT), in_force)
     )
     return sa.exists().select_from(joined).where(subscription.subscription_id == subscription_id, waiting)
+
+
+def ended_well() -> sa.ColumnElement[datetime | None]:
+    """Return when the newest run without an error ended, of the agent that a row of `msrepl_errors` is of."""
+    errors, reader, delivery = msrepl_errors.c, mslogreader_history, msdistribution_history
+    return sa.case(
+        (errors.subscription.is_(None), _newest_good(reader, reader.c.publication_id == errors.publication_id)),
+        else_=_newest_good(delivery, delivery.c.subscription_id == mssubscriptions.c.subscription_id),
+    )
+
+
+def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> sa.ScalarSelect[datetime]:
+    newest = sa.select(history.c.time).where(mine, _had_no_error(history)).order_by(history.c.time.desc()).limit(1)
+    return newest.correlate(msrepl_errors, mssubscriptions).scalar_subquery()
 
 
 def stopped_snapshot() -> sa.ColumnElement[bool]:

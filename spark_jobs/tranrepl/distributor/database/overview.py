@@ -249,7 +249,8 @@ def _subscriptions(
 ) -> list[tuple[sa.Row[Any], SubscriptionOverview]]:
     """Return the chosen subscriptions, in the order of their names. `watermarks`: those that Subscribers gave."""
     rows = connection.execute(_select_subscriptions(chosen, watermarks)).all()
-    errors = errors_of_ids(connection, {it.error_id for it in rows if it.error_id is not None}, watermarks)
+    found = {it.subscription_id: bytes(it.watermark) for it in rows}
+    errors = errors_of_ids(connection, {it.error_id for it in rows if it.error_id is not None}, found)
     return [
         (
             row,
