@@ -147,7 +147,8 @@ def test_a_skipped_transaction_and_one_that_is_delivered_again_are_noticed(site:
         retry_from_transaction(site.topology, "reporting", bytes(first))
         wait_until(lambda: site.at_subscriber("SELECT count(*) FROM item") == [(2,)])
         assert delivery.result().error is None
-    assert endings == [Why.CHANGED, Why.ASKED]
+    # It may be asked to end before the next task begins.
+    assert endings in ([Why.CHANGED, Why.ASKED], [Why.CHANGED])
     assert bytes(last) > bytes(first)
     assert_each_change_was_made_once(site)
 
