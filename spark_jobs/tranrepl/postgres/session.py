@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 
 import psycopg
 from psycopg import sql
+from sqlalchemy.exc import StatementError
 
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.error_numbers import Codes
@@ -210,6 +211,11 @@ def translated_errors(where: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translate(where, error) from error
+    except StatementError as error:
+        # SQLAlchemy wraps what a lost connection says before the statement is executed.
+        if not isinstance(error.orig, psycopg.Error):
+            raise
+        raise translate(where, error.orig) from error
 
 
 def translate(where: str, error: psycopg.Error) -> ReplicationError:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from psycopg import sql
 
 from conftest import DatabasesFactory
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, connect
-from tranrepl.subscriber.postgres.deferred_indexes import deferrable_indexes, read, readable, written
+from tranrepl.subscriber.postgres.deferred_indexes import deferrable_indexes, is_referenced, read, readable, written
 
 _TABLE = TableName("public", 'a "child" %s')
 _NAME = '"a ""child"" %s"'
@@ -79,3 +81,21 @@ def test_anything_else_that_is_written_there_is_refused(text: str) -> None:
     assert readable(text) is None
     with pytest.raises(ConfigurationError, match="is no index and no constraint"):
         read(text, "Subscriber reporting")
+
+
+def test_a_key_stays_where_a_foreign_key_that_stays_refers_to_it(session: Session) -> None:
+    session.execute("ALTER TABLE public.parent ADD child int REFERENCES public.parent (id) ON DELETE CASCADE")
+    ((table,),) = session.execute("SELECT 'public.parent'::regclass::oid::bigint").fetchall()
+    ((child,),) = session.execute("SELECT %s::regclass::oid::bigint", [f"public.{_NAME}"]).fetchall()
+    plain = {of: [it.name for it in deferrable_indexes(session, of) if it.is_foreign_key] for of in (table, child)}
+    assert plain == {table: [], child: ["to parent"]}
+    assert is_referenced(session, table, [(child, "to parent")])
+    session.execute("ALTER TABLE public.parent DROP COLUMN child")
+    assert is_referenced(session, table, [(child, "to parent")])
+    for (name,) in session.execute(
+        "SELECT conname::text FROM pg_constraint WHERE conrelid = %s AND contype = 'f' AND conname <> 'to parent'",
+        [child],
+    ).fetchall():
+        session.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(qualified(_TABLE), sql.Identifier(name)))
+    assert not is_referenced(session, table, [(child, "to parent")])
+    assert is_referenced(session, table, [])

@@ -128,7 +128,18 @@ class SqlServer(NumberedDatabase):
         return schema or SCHEMA, name
 
     def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any] | None:
-        return sa.literal_column(f"0x{value.hex()}") if isinstance(value, bytes) else super().constant(value, bind)
+        if isinstance(value, bytes):
+            return sa.literal_column(f"0x{value.hex()}")
+        found = super().constant(value, bind)
+        if (
+            found is None
+            or not isinstance(value, str)
+            or not isinstance(bind, sa.types.TypeDecorator | sa.types.String)
+        ):
+            return found
+        # Without N, it is a text of the database's code page.
+        text = str(found.compile(dialect=self.dialect(), compile_kwargs={"literal_binds": True}))
+        return sa.literal_column(text if text.startswith("N'") or not text.startswith("'") else f"N{text}")
 
     def column_statements(self, session: sa.Connection, place: Place) -> SqlServerColumns:
         return SqlServerColumns(session, place)

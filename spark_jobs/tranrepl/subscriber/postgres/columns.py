@@ -166,18 +166,24 @@ class PostgresColumns:
             yield self._alter("ALTER COLUMN {} TYPE {}", column, made)
             return
         try:
-            with self._session.transaction():
-                cast = type_sql(step.spelling)
-                done = self._alter("ALTER COLUMN {} TYPE {} USING {}::{}", column, made, column, cast)
+            yield self._cast(step)
+            return
+        except (ConfigurationError, DataError):
+            # The default, which the Publisher may have dropped, has to go over as well as the rows have.
+            yield from self._drop_default(step.name)
+        try:
+            yield self._cast(step)
         except (ConfigurationError, DataError) as error:
-            of_key = step.name in {it.name for it in self._described().key}
-            self._drop_default(step.name)
-            if of_key:
+            if step.name in {it.name for it in self._described().key}:
                 yield from self._retype_key(step, error)
                 return
             loosened = "ALTER COLUMN {} DROP NOT NULL, ALTER COLUMN {} TYPE {} USING NULL"
-            done = self._alter(loosened, column, column, made)
-        yield done
+            yield self._alter(loosened, column, column, made)
+
+    def _cast(self, step: RetypedColumn) -> str:
+        column, made = sql.Identifier(step.name), _publishers(step.type).composed()
+        with self._session.transaction():
+            return self._alter("ALTER COLUMN {} TYPE {} USING {}::{}", column, made, column, type_sql(step.spelling))
 
     def _retype_key(self, step: RetypedColumn, unfit: ReplicationError) -> Iterator[str]:
         """Retype a column of the primary key to which rows do not go over: they are deleted with all others where they
@@ -197,11 +203,11 @@ class PostgresColumns:
             key = [self._article.columns[at].name for at in self._article.key_positions]
             raise self._unfit.problem(self._where, self._article, key, unfit.message) from unfit
 
-    def _drop_default(self, column: str) -> None:
+    def _drop_default(self, column: str) -> Iterator[str]:
         """Drop the default that a column got with the Publisher's: it may not be a value of another type."""
         name = qualified(self._name).as_string(self._session)
         if self._session.execute(_HAS_DEFAULT, [name, column]).fetchone() == (True,):
-            self._alter("ALTER COLUMN {} DROP DEFAULT", sql.Identifier(column))
+            yield self._alter("ALTER COLUMN {} DROP DEFAULT", sql.Identifier(column))
 
     def _alter(self, action: LiteralString, *parts: sql.Composable) -> str:
         return self._execute(sql.SQL(action).format(*parts))

@@ -142,6 +142,19 @@ def deferrable_indexes(session: Session, table: int) -> list[DeferredIndex]:
     ]
 
 
+_REFERENCED_FROM = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint
+                WHERE contype = 'f' AND confrelid = %(table)s
+                  AND (conrelid, conname::text) NOT IN (SELECT * FROM unnest(%(tables)s::oid[], %(names)s::text[])))
+"""
+
+
+def is_referenced(session: Session, table: int, dropped: Sequence[tuple[int, str]]) -> bool:
+    """Return whether a foreign key refers to a table, other than those that are `dropped`, by their table and name."""
+    values = {"table": table, "tables": [it for it, _ in dropped], "names": [name for _, name in dropped]}
+    return session.execute(_REFERENCED_FROM, values).fetchone() == (True,)
+
+
 _INDEXES = TypeAdapter(tuple[DeferredIndex, ...])
 
 

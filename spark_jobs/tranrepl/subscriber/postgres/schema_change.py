@@ -106,11 +106,11 @@ class SchemaChangeApply:
                 _require_types(self._session, self._where, step.change, step.new)
             before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
         self._lock(step)
-        if step.new is not None:
-            columns = PostgresColumns(self._session, self._where, step, self._unfit)
-            plan = column_plan(PublishersTypes(), step.change, step.old, step.new, columns.there(), self._where)
-            self._said += [*columns.execute(plan.steps), *plan.notes]
         with translated_errors(self._where):
+            if step.new is not None:
+                columns = PostgresColumns(self._session, self._where, step, self._unfit)
+                plan = column_plan(PublishersTypes(), step.change, step.old, step.new, columns.there(), self._where)
+                self._said += [*columns.execute(plan.steps), *plan.notes]
             if step.new is not None and step.change.partitions:
                 self._said += PartitionsApply(self._session, self._where, step.new).apply(step)
             key = change_key(self._session, self._where, step, self._unfit)

@@ -17,7 +17,14 @@ from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.deferred_indexes import DeferredIndex, deferrable_indexes, read, readable, written
+from tranrepl.subscriber.postgres.deferred_indexes import (
+    DeferredIndex,
+    deferrable_indexes,
+    is_referenced,
+    read,
+    readable,
+    written,
+)
 from tranrepl.subscriber.postgres.emptied_tables import EmptiedTables
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.users_code import leave_path
@@ -36,10 +43,6 @@ _OWN_TABLE = """
 SELECT c.oid::bigint FROM pg_catalog.pg_class c
  WHERE c.oid = pg_catalog.to_regclass(%s) AND c.relkind = 'r'
    AND pg_catalog.pg_has_role(current_user, c.relowner, 'USAGE')
-"""
-_REFERENCED_FROM = """
-SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint
-                WHERE contype = 'f' AND confrelid = %(table)s AND conrelid <> ALL (%(ours)s::oid[]))
 """
 
 
@@ -151,10 +154,12 @@ class PostgresSnapshot(ModelSnapshot):
         """Drop the indexes of tables that setup made and that this login may alter, to build them after the load."""
         created, written_down = self._rows.created(), self._rows.deferred([it.name for it in articles])
         own = {it.name: table for it in articles if it.name in created and (table := self._own_table(it)) is not None}
+        plain = {name: deferrable_indexes(self._session, table) for name, table in own.items()}
+        dropped = [(own[name], it.name) for name, found in plain.items() for it in found if it.is_foreign_key]
         drops: list[tuple[bool, sql.Composed]] = []
         for it in (it for it in articles if it.name in own):
-            there = deferrable_indexes(self._session, own[it.name])
-            whole = it.large and not self._is_referenced(own[it.name], list(own.values()))
+            there = plain[it.name]
+            whole = it.large and not is_referenced(self._session, own[it.name], dropped)
             chosen = [index for index in there if index.is_foreign_key or whole]
             # A new snapshot is the remedy where nobody can read it.
             interrupted = set(readable(written_down.get(it.name)) or ()).difference(there)
@@ -163,9 +168,6 @@ class PostgresSnapshot(ModelSnapshot):
         # Foreign keys first: they need the keys that they refer to.
         for _, statement in sorted(drops, key=lambda drop: not drop[0]):
             self._session.execute(statement)
-
-    def _is_referenced(self, table: int, ours: Sequence[int]) -> bool:
-        return self._session.execute(_REFERENCED_FROM, {"table": table, "ours": ours}).fetchone() == (True,)
 
     def _own_table(self, it: SnapshotArticle) -> int | None:
         row = self._session.execute(_OWN_TABLE, [qualified(it.article.destination).as_string(self._session)]).fetchone()
