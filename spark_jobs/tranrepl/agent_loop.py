@@ -70,6 +70,14 @@ class AgentRun(ABC):
             if self._row is None:
                 raise
             error = problem
+        except Exception as problem:
+            if self._row is not None:
+                # As where Spark has died: no row of history stays in progress.
+                failed = InternalError(f"the run ended by {type(problem).__name__}")
+                self.database.history.end_run(
+                    self._row, self.timed(self.total).model_copy(update={"error": failed.report})
+                )
+            raise
         result = self.timed(self.total).model_copy(update={"error": error.report if error else None})
         self.database.history.end_run(self.row, result)
         log.info("%s %d transactions with %d commands", self.verb, result.transactions, result.commands)
@@ -103,7 +111,9 @@ class AgentRun(ABC):
 
     def is_cut_short(self) -> bool:
         """Return whether what is not at hand is left to the next run: not where its time is over, by which a run does
-        all there is."""
+        all there is, nor where it is not continuous."""
+        if not self.shutdown.is_continuous:
+            return False
         asked_at = self.shutdown.request.asked_at()
         return asked_at is not None and time.monotonic() - asked_at >= self.drained_after_request
 
@@ -135,7 +145,10 @@ class AgentRun(ABC):
         ending = self._in_spark(task)
         self.total = self.ended(ending).noticing(self.total.notices).model_copy(update={"error": None})
         if ending.why is Why.ERROR and ending.result.error is not None:
-            self._try_again_after(ending.result.error.to_exception())
+            error = ending.result.error.to_exception()
+            if self.is_cut_short():
+                raise error
+            self._try_again_after(error)
         if time.monotonic() - began < LOOK_SECONDS:
             # Whatever ends each task as it begins, it is not to go round and round.
             self.shutdown.wait(LOOK_SECONDS)
@@ -147,12 +160,19 @@ class AgentRun(ABC):
             while not wait([ending], LOOK_SECONDS).done:
                 if self.is_last() or self.is_cut_short():
                     server.cut()
-                self.meanwhile()
+                self._look_after()
             try:
                 return ending.result()
             except ReplicationError as error:
                 result = self._recorded_of(task).model_copy(update={"error": error.report})
                 return Ending(why=Why.ERROR, result=result)
+
+    def _look_after(self) -> None:
+        try:
+            self.meanwhile()
+        except ReplicationError as error:
+            # What the task did is not to be lost by that.
+            log.warning("looking after the task: %s", error.message)
 
     def meanwhile(self) -> None:
         """Do what is due while a task works."""

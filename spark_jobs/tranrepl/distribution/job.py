@@ -70,8 +70,9 @@ class DeliveryRun(AgentRun):
         self._request = request
         self._record = database.publications.get(request.publication.publication)
         self._subscription = database.subscriptions.get(self._record, request.subscription)
-        self._waited_since: float | None = None
-        """Since when it waits for a snapshot, or, after its time, for the log reader."""
+        self._snapshot_awaited_since: float | None = None
+        self._over_since: float | None = None
+        """Since when it waits, after its time, for the log reader."""
         self._looked_after_at = time.monotonic()
         self._looked_after_commands = 0
 
@@ -82,14 +83,17 @@ class DeliveryRun(AgentRun):
             return True
         if not self.shutdown.is_at_its_time():
             return False
-        return self._has_waited(_LOG_READER_AWAITED_SECONDS) or not self.database.history.log_reader_runs(
+        now = time.monotonic()
+        self._over_since = self._over_since or now
+        return now - self._over_since > _LOG_READER_AWAITED_SECONDS or not self.database.history.log_reader_runs(
             self._record, _LOG_READER_SILENT
         )
 
-    def _has_waited(self, seconds: float) -> bool:
+    def _awaits_snapshot(self) -> bool:
+        """Return whether it may still wait for a snapshot that somebody is about to begin."""
         now = time.monotonic()
-        self._waited_since = self._waited_since or now
-        return now - self._waited_since > seconds
+        self._snapshot_awaited_since = self._snapshot_awaited_since or now
+        return now - self._snapshot_awaited_since <= _SNAPSHOT_AWAITED_SECONDS
 
     # Deliveries as each run makes them
 
@@ -99,8 +103,7 @@ class DeliveryRun(AgentRun):
         try:
             return self._delivered(last=last)
         except ConfigurationError as error:
-            # Somebody may be about to begin the snapshot.
-            if last or error.report.number != SNAPSHOT_NOT_AVAILABLE or self._has_waited(_SNAPSHOT_AWAITED_SECONDS):
+            if last or error.report.number != SNAPSHOT_NOT_AVAILABLE or not self._awaits_snapshot():
                 raise
         self.shutdown.request.wait(self._request.publication.polling_interval)
         return None
@@ -117,14 +120,14 @@ class DeliveryRun(AgentRun):
                 opened,
                 self.row,
                 lambda so_far: self.progress(before.plus(so_far)),
-                self.shutdown.request.is_asked,
+                self.is_cut_short,
             )
             done = self._with_sequences(job.run(), opened)
             self.total = before.plus(done)
             for notice in done.notices:
                 log.warning("%s", notice)
             done.raise_error()
-            self._waited_since = None
+            self._snapshot_awaited_since = None
             if last or self.is_cut_short():
                 return None
             self.progress(self.total)

@@ -36,6 +36,8 @@ from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, W
 _GATHERED_SECONDS = 0.02
 """How long transactions are gathered for a batch."""
 _LOOK_SECONDS = 0.005
+_IDLE_SECONDS = 1.0
+"""How soon it sees that its listening session was lost."""
 _FULL_BYTES = 2 * 1024 * 1024
 """From then on, a batch waits for no more."""
 _MOST_BYTES = 8 * 1024 * 1024
@@ -132,7 +134,9 @@ class _Follower:
             if stream.arrived_bytes > _MOST_BYTES:
                 return Why.UNUSUAL
             self._pass_over(stream)
-            self.driver.wait(self.following.polling_interval, stream.fileno(), self.listener.fileno())
+            self.driver.wait(
+                min(self.following.polling_interval, _IDLE_SECONDS), stream.fileno(), self.listener.fileno()
+            )
             # Of other people's transactions, the server tells one by one how far it is.
             time.sleep(_LOOK_SECONDS / 5)
             return None
