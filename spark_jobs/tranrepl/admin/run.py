@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from tranrepl.admin.check import check
@@ -20,6 +20,8 @@ from tranrepl.jobs.retry import attempt
 from tranrepl.settings.following import agrees
 from tranrepl.settings.registration import registered_article
 from tranrepl.topology import Topology
+
+log = logging.getLogger(__name__)
 
 LOG_READER = "log reader"
 """The log reader's step."""
@@ -68,12 +70,13 @@ def read_log(topology: Callable[[], Topology], read: Callable[[], JobResult]) ->
     if result.error is None or result.error.number != ARTICLE_DOES_NOT_EXIST:
         return result
     done: list[str] = []
-    # Where that fails, the article's own error says what to do, and setup what stops it.
-    with suppress(ReplicationError):
+    try:
         _replicate_again(topology(), done.append)
-        if done:
-            result = result.plus(JobResult(notices=tuple(done))).plus(attempt(read))
-    return result
+    except ReplicationError as error:
+        # The article's own error says what to do.
+        log.warning("what was made again is not replicated yet: %s", error.message)
+        return result.noticing(done)
+    return result.plus(JobResult(notices=tuple(done))).plus(attempt(read)) if done else result
 
 
 def _replicate_again(topology: Topology, say: Callable[[str], None]) -> None:
@@ -85,8 +88,14 @@ def _replicate_again(topology: Topology, say: Callable[[str], None]) -> None:
     publication = topology.publication
     with topology.distributor() as database:
         record = database.publications.get(publication.publication)
+        living = {it.subscription for it in database.subscriptions.living(record)}
         registered = {it.source: it for it in database.articles.active(publication, record)}
         ended, former = database.articles.ended(publication, record), database.articles.former(record)
+    if living != {it.name for it in publication.subscriptions}:
+        return
+    with topology.publisher("tranrepl run") as publisher:
+        if not publication.replicate_ddl and publisher.schema_changes.why_unannounced() is None:
+            return
     checked = check(topology)
     if checked.blocking or not all(
         waits_for_snapshot(publication, source, it) for source in ended for it in publication.subscriptions

@@ -162,6 +162,11 @@ def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
     shown = typed("status", file, environment=owner.environment).out
     not_there = "schema changes stop the publication: the event triggers that capture them are missing"
     assert f"{not_there}; `tranrepl script {file} --publisher` prints the statements" in shown
+    # The superuser is not to run what the owner has made of a function.
+    execute(
+        owner.publisher,
+        "CREATE OR REPLACE FUNCTION tranrepl.emit(message text) RETURNS void LANGUAGE sql AS $$ SELECT 'hostile' $$",
+    )
     statements = _printed(owner, tmp_path)
     assert statements.startswith(f"-- in database {database} of the Publisher, as a superuser\n{_PATH};\nDO $do$")
     execute(made.publisher, statements)
@@ -173,6 +178,7 @@ def test_setup_as_an_owner_says_in_short_what_a_superuser_does(
         made.publisher, "SELECT proowner = current_user::regrole FROM pg_proc WHERE proname = 'announce_schema_change'"
     )
     assert own
+    assert execute(made.publisher, "SELECT proname FROM pg_proc WHERE prosrc LIKE '%hostile%'") == []
 
 
 def test_without_event_triggers_an_owner_announces_and_all_else_works(

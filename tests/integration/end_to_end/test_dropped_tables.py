@@ -168,6 +168,21 @@ def test_a_file_that_was_changed_meanwhile_is_left_to_setup(databases: Databases
     _is_replicated_again(site)
 
 
+def test_a_subscription_that_the_file_names_no_more_is_left_to_setup(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.at_publisher("DROP TABLE a", _MADE, _FILLED)
+    whole = site.publication
+    site.publication = whole.model_copy(update={"subscriptions": ()})
+    error = whole_run(site)[LOG_READER].error
+    assert error is not None
+    assert error.number == ARTICLE_DOES_NOT_EXIST
+    site.publication = whole
+    good_run(site)
+    _is_replicated_again(site)
+
+
 def test_a_partitioned_table_that_is_made_again_is_copied_by_the_next_run(
     databases: DatabasesFactory, tmp_path: Path
 ) -> None:

@@ -657,14 +657,19 @@ COMMENT ON FUNCTION tranrepl.announce_tables(text, text, oid[], boolean, boolean
 COMMENT ON FUNCTION tranrepl.emit(text) IS 'tranrepl schema changes, version 13';
 COMMENT ON FUNCTION tranrepl.locked_tables() IS 'tranrepl schema changes, version 13';
 
--- part: event triggers
+-- part: ownership
 
 -- Whoever replaces what an event trigger runs or reads acts as whoever fires it. So all of it goes to who makes the
--- triggers; the secret's former owner still reads and changes it, and may announce.
+-- triggers, and functions that were another role's are made again before; the secret's former owner still reads and
+-- changes it, and may announce.
 DO $do$
 DECLARE
   former text := (SELECT c.relowner::regrole::text FROM pg_class c WHERE c.oid = 'tranrepl.message_secret'::regclass);
 BEGIN
+  IF EXISTS (SELECT FROM pg_class c WHERE c.oid = 'tranrepl.message_secret'::regclass
+                AND (c.relkind <> 'r' OR c.relhastriggers OR c.relhasrules OR c.relrowsecurity)) THEN
+    RAISE EXCEPTION 'tranrepl.message_secret is no plain table: drop it, and run tranrepl setup again';
+  END IF;
   ALTER SCHEMA tranrepl OWNER TO CURRENT_USER;
   ALTER TABLE tranrepl.message_secret OWNER TO CURRENT_USER;
   ALTER FUNCTION tranrepl.announce(regclass[]) OWNER TO CURRENT_USER;
@@ -677,6 +682,8 @@ BEGIN
   EXECUTE concat('GRANT EXECUTE ON FUNCTION tranrepl.announce(regclass[]) TO ', former);
 END
 $do$;
+
+-- part: event triggers
 
 DROP EVENT TRIGGER IF EXISTS tranrepl_ddl_end;
 CREATE EVENT TRIGGER tranrepl_ddl_end ON ddl_command_end

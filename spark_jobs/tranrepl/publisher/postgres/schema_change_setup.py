@@ -26,7 +26,8 @@ from tranrepl.publisher.postgres.schema_messages import read_collation
 _VERSION = 13
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
-_SAFE_PATH, _SCHEMA, _SECRET, _FUNCTIONS, _TRIGGERS = "", "schema", "secret", "functions", "event triggers"
+_SAFE_PATH, _SCHEMA, _SECRET, _FUNCTIONS = "", "schema", "secret", "functions"
+_OWNERSHIP, _TRIGGERS = "ownership", "event triggers"
 """The parts of `announce.sql`."""
 _PRINTED = "`tranrepl script FILE --publisher` prints the statements"
 _SETUP_MAKES_IT = "`tranrepl setup FILE` makes it"
@@ -279,7 +280,8 @@ class SchemaChangeSetup:
             may = found.owns_all() and all(it.owned for it in found.triggers.values())
             yield Step(
                 "created the event triggers that capture schema changes",
-                (sql.SQL(_part(_TRIGGERS)),),
+                # What the functions' former owner made of them is not called.
+                tuple(sql.SQL(_part(it)) for it in (_OWNERSHIP, _FUNCTIONS, _TRIGGERS)),
                 may and self._may_create_event_triggers(),
             )
 
