@@ -106,6 +106,8 @@ class ColumnDifference:
 
     def why_unknown(self, dialect: PublisherDialect) -> str | None:
         """Return why the log does not say which rows the table has now; None where it does."""
+        if Rewrite.PERSISTENCE in self.altered.rewrite:
+            return "a partition was made unlogged, or logged again: the log does not have its rows"
         retyped = [(old, new) for old, new in self._kept if _retyped(old, new)]
         rewritten = Rewrite.TYPE in self.altered.rewrite
         always = self._may_have_rows and any(dialect.rewrites_values(old, new) for old, new in retyped)

@@ -118,6 +118,18 @@ def test_a_partition_with_rows_of_its_own_reinitializes(items: Site) -> None:
     _follow(items)
 
 
+def test_a_partition_that_is_not_logged_for_a_while_reinitializes(items: Site) -> None:
+    items.at_publisher(
+        *MADE_AGAIN,
+        "ALTER TABLE item_low SET UNLOGGED",
+        "INSERT INTO item VALUES (41, 'a', 'not in the log')",
+        "ALTER TABLE item_low SET LOGGED",
+    )
+    assert "a partition was made unlogged, or logged again" in run_with_snapshot(items)
+    items.at_publisher("UPDATE item SET note = 'after'")
+    _follow(items)
+
+
 def test_a_partition_that_is_detached_concurrently_goes_with_its_rows(items: Site) -> None:
     items.at_publisher(
         *MADE_AGAIN,
