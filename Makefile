@@ -94,7 +94,7 @@ endif
 fuzz: env ## Hold random histories against the reference model; TRANREPL_FUZZ_EXAMPLES=2000 for longer
 	@TRANREPL_FUZZ_EXAMPLES=$${TRANREPL_FUZZ_EXAMPLES:-500} $(BIN)/pytest --timeout 3600 tests/integration/log_reader/test_propagation.py tests/integration/subscriber/test_bulk.py
 
-chaos: env java ## Kill jobs at random under a load for SECONDS (600), and compare both ends; MODE=continuous: agents that stay up
+chaos: env java ## Kill jobs at random under a load for SECONDS (600), and compare both ends; MODE=continuous: continuous agents
 	@$(BUILD) postgresql
 	@TRANREPL_CHAOS_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest -s tests/integration/end_to_end/test_$(if $(filter continuous,$(MODE)),continuous_)chaos.py
 
