@@ -10,7 +10,6 @@ from typing import Any, Self, cast
 
 import psycopg
 from psycopg import sql
-from sqlalchemy.exc import StatementError
 
 from tranrepl.connections import Connection, require_postgres
 from tranrepl.error_numbers import Codes
@@ -211,11 +210,12 @@ def translated_errors(where: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translate(where, error) from error
-    except StatementError as error:
-        # SQLAlchemy wraps what a lost connection says before the statement is executed.
-        if not isinstance(error.orig, psycopg.Error):
+    except Exception as error:
+        # SQLAlchemy, which not every process loads, wraps what a lost connection says before a statement is executed.
+        wrapped = getattr(error, "orig", None)
+        if not isinstance(wrapped, psycopg.Error):
             raise
-        raise translate(where, error.orig) from error
+        raise translate(where, wrapped) from error
 
 
 def translate(where: str, error: psycopg.Error) -> ReplicationError:
