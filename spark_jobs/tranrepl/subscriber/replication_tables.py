@@ -9,6 +9,8 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from tranrepl.subscriber.subscription import SubscriptionKey
+
 METADATA = sa.MetaData()
 _BINARY = "utf8mb4_bin"
 """The collation of MariaDB and MySQL that compares characters by their numbers. It implies their character set."""
@@ -113,3 +115,18 @@ VERSION = sa.Table(
 )
 MODEL_TABLES = tuple(METADATA.tables)
 """Names of the model's tables."""
+
+
+def of_subscription(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
+    """Return what chooses one subscription's rows of a model's table."""
+    return sa.and_(of_publication(table, key), table.c.subscription == key.subscription)
+
+
+def of_publication(table: sa.Table, key: SubscriptionKey) -> sa.ColumnElement[bool]:
+    """Return what chooses the rows of one publication's subscriptions."""
+    columns = table.c
+    return sa.and_(
+        columns.publisher_system == key.publisher_system,
+        columns.publisher_db == key.publisher_db,
+        columns.publication == key.publication,
+    )

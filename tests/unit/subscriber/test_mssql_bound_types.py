@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from pymssql._mssql import quote_simple_value
 
 from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
+from tranrepl.subscriber.mssql.database import SqlServer
 
 _DIALECT = sa.make_url("mssql+pymssql://").get_dialect()()
 
@@ -30,6 +31,13 @@ def test_a_text_is_read_as_it_is_whatever_its_lines_end_with(text: str) -> None:
 )
 def test_a_float_is_no_decimal_to_the_server(value: float, constant: bytes) -> None:
     assert quote_simple_value(FloatingPoint().process_bind_param(value, _DIALECT)) == constant
+
+
+@pytest.mark.parametrize("bind", [Text(), sa.String(), sa.Unicode()], ids=["Text", "String", "Unicode"])
+def test_a_text_of_ddl_is_a_national_constant(bind: sa.types.TypeEngine[str]) -> None:
+    made = SqlServer().constant("漢 50% 'x' y", bind)
+    assert made is not None
+    assert str(made.compile(dialect=SqlServer().dialect())) == "N'漢 50% ''x'' y'"
 
 
 def test_null_stays_null() -> None:

@@ -47,8 +47,7 @@ def healed(
     connection: sa.Connection, errors: Sequence[sa.Row[Any]], watermarks: Mapping[int, bytes] | None = None
 ) -> Sequence[bool]:
     """Return of each error, a row of `msrepl_errors` with `subscription_id`, `of_snapshot` and `ended_well`, whether it
-    is healed.
-    `watermarks`: known ones, by subscriptions' numbers, in place of those that their last runs recorded.
+    is healed. `watermarks`: known ones, by subscriptions' numbers, in place of those that their last runs recorded.
     """
     since = _since(connection, errors, watermarks or {})
     return [_is_healed(it, since.get(it.subscription_id, _Since())) for it in errors]
@@ -86,7 +85,7 @@ def _since(
     copied = _newest_since(connection, [it for it in errors if it.of_snapshot], _heals_snapshot())
     asked = agents.keys() - watermarks.keys()
     known = known_watermarks(connection, mssubscriptions.c.subscription_id.in_(asked)) if asked else {}
-    given = {number: watermarks.get(number) or known[number].xact_seqno for number in agents}
+    given = {it: watermarks[it] if it in watermarks else known[it].xact_seqno for it in agents}
     ahead = [it for it in errors if it.xact_seqno is not None and it.xact_seqno > given.get(it.subscription_id, b"")]
     stored_to = _stored_to(connection, {it.publication_id for it in ahead})
     return {

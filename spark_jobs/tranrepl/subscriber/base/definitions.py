@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.replication_tables import ARTICLES, SNAPSHOTS
+from tranrepl.subscriber.replication_tables import ARTICLES, SNAPSHOTS, of_subscription
 from tranrepl.subscriber.shared_tables import Claim, takes_whole_table
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -21,15 +21,7 @@ class Definitions:
     def __init__(self, session: sa.Connection, key: SubscriptionKey) -> None:
         self._session = session
         self._key = key
-        self._mine = self._mine_of(ARTICLES)
-
-    def _mine_of(self, table: sa.Table) -> sa.ColumnElement[bool]:
-        return sa.and_(
-            table.c.publisher_system == self._key.publisher_system,
-            table.c.publisher_db == self._key.publisher_db,
-            table.c.publication == self._key.publication,
-            table.c.subscription == self._key.subscription,
-        )
+        self._mine = of_subscription(ARTICLES, key)
 
     def recorded(self) -> dict[str, int]:
         """Return the `article_id` of each article, by its source."""
@@ -82,7 +74,9 @@ class Definitions:
         tables = (ARTICLES, SNAPSHOTS)
         if new is None:
             for table in tables:
-                self._session.execute(sa.delete(table).where(self._mine_of(table), table.c.article == name))
+                self._session.execute(
+                    sa.delete(table).where(of_subscription(table, self._key), table.c.article == name)
+                )
             return
         if name != str(new.source):
             for table in tables:
@@ -92,7 +86,7 @@ class Definitions:
     def _exchange(self, table: sa.Table, name: str, other: str) -> None:
         """Give an article another name, and whichever has that, its own: it has ended, or is renamed later."""
         for before, now in _exchanged(name, other):
-            named = sa.and_(self._mine_of(table), table.c.article == before)
+            named = sa.and_(of_subscription(table, self._key), table.c.article == before)
             self._session.execute(sa.update(table).where(named).values(article=now))
 
     def _update(self, where: sa.ColumnElement[bool], article: RegisteredArticle) -> None:

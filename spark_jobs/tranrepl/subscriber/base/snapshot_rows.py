@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.subscriber.base.model_database import ModelDatabase, RowLock
-from tranrepl.subscriber.replication_tables import SNAPSHOTS
+from tranrepl.subscriber.replication_tables import SNAPSHOTS, of_subscription
 from tranrepl.subscriber.snapshot import LoadedRange, another_snapshot
 from tranrepl.subscriber.subscription import SubscriptionKey
 
@@ -20,14 +20,8 @@ class SnapshotRows:
         self._session = session
         self._database = database
         self._key = key
-        columns = SNAPSHOTS.c
-        self._mine = sa.and_(
-            columns.publisher_system == key.publisher_system,
-            columns.publisher_db == key.publisher_db,
-            columns.publication == key.publication,
-            columns.subscription == key.subscription,
-        )
-        self._of_articles = sa.and_(self._mine, columns.range_number == 0)
+        self._mine = of_subscription(SNAPSHOTS, key)
+        self._of_articles = sa.and_(self._mine, SNAPSHOTS.c.range_number == 0)
 
     def exist(self) -> bool:
         """Return whether the table is there."""

@@ -15,7 +15,7 @@ from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.subscriber.base.model_database import ModelDatabase, execute_ddl
 from tranrepl.subscriber.base.model_tables import model_tables
 from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
-from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS
+from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS, of_publication
 from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
 
@@ -64,20 +64,12 @@ class Teardown:
     def _of_subscriptions(self) -> list[sa.Table]:
         return [it for it in self._there() if it is not OBJECTS]
 
-    def _is_mine(self, table: sa.Table) -> sa.ColumnElement[bool]:
-        columns, key = table.c, self._key
-        return sa.and_(
-            columns.publisher_system == key.publisher_system,
-            columns.publisher_db == key.publisher_db,
-            columns.publication == key.publication,
-        )
-
     def _lock(self) -> None:
         """Lock the subscription's rows: deliveries hold a watermark, and snapshots their articles' rows, until they
         commit."""
         self._database.wait_for_lock(self._session, LOCK_SECONDS)
         for table in self._of_subscriptions():
-            query = sa.select(table.c.publication).where(self._is_mine(table))
+            query = sa.select(table.c.publication).where(of_publication(table, self._key))
             self._database.locked_rows(self._session, table, query)
 
     def _rows(self) -> list[ModelRow]:
@@ -90,7 +82,7 @@ class Teardown:
     def _created(self) -> list[str]:
         """Return the articles whose tables setup made."""
         columns = SNAPSHOTS.c
-        query = sa.select(columns.article).where(self._is_mine(SNAPSHOTS), columns.created).distinct()
+        query = sa.select(columns.article).where(of_publication(SNAPSHOTS, self._key), columns.created).distinct()
         return sorted(self._session.scalars(query))
 
     def _registered(self) -> list[RegisteredProcedure]:
@@ -117,7 +109,7 @@ class Teardown:
                 self._lock()
                 # While the lock is held: DDL may end the transaction.
                 for table in self._of_subscriptions():
-                    self._session.execute(sa.delete(table).where(self._is_mine(table)))
+                    self._session.execute(sa.delete(table).where(of_publication(table, self._key)))
             for name in found.procedures:
                 self._run(*self._database.drops(self._session, name))
             with self._transaction():

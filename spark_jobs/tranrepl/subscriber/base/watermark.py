@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from tranrepl.errors import InternalError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.subscriber.base.model_database import ModelDatabase
-from tranrepl.subscriber.replication_tables import WATERMARKS
+from tranrepl.subscriber.replication_tables import WATERMARKS, of_subscription
 from tranrepl.subscriber.subscription import (
     ALONE,
     CommandPlace,
@@ -80,13 +80,7 @@ class Watermark:
         self._database = database
         self._key = key
         self._where = where
-        columns = WATERMARKS.c
-        self._mine = sa.and_(
-            columns.publisher_system == key.publisher_system,
-            columns.publisher_db == key.publisher_db,
-            columns.publication == key.publication,
-            columns.subscription == key.subscription,
-        )
+        self._mine = of_subscription(WATERMARKS, key)
         self._locking: dict[Stream, sa.Select[*tuple[Any, ...]]] = {}
         # Of each commit batch: built once.
         self._advance = self._update(

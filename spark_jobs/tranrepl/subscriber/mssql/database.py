@@ -131,15 +131,11 @@ class SqlServer(NumberedDatabase):
         if isinstance(value, bytes):
             return sa.literal_column(f"0x{value.hex()}")
         found = super().constant(value, bind)
-        if (
-            found is None
-            or not isinstance(value, str)
-            or not isinstance(bind, sa.types.TypeDecorator | sa.types.String)
-        ):
+        if found is None or not isinstance(value, str):
             return found
-        # Without N, it is a text of the database's code page.
         text = str(found.compile(dialect=self.dialect(), compile_kwargs={"literal_binds": True}))
-        return sa.literal_column(text if text.startswith("N'") or not text.startswith("'") else f"N{text}")
+        # Without N, it is a text of the database's code page.
+        return sa.literal_column(f"N{text}" if text.startswith("'") else text)
 
     def column_statements(self, session: sa.Connection, place: Place) -> SqlServerColumns:
         return SqlServerColumns(session, place)
