@@ -64,7 +64,7 @@ _MOST_SECONDS = 1.5
 _MOST_QUERIES = 20
 _LONG_CHARTS = ("?range=24h", "?range=7d", f"?range=30d&subscription={_SUBSCRIPTION}")
 _COMMANDS = ("/commands", "/commands?from=0x0000000000000320", "/commands?article=public.item_2", "/commands?article=x")
-_MOST_BATCHES_OF_A_PAGE = 50
+_STORED_BATCHES = 50
 _SMALL = Size(articles=3, subscriptions=2, runs=40)
 
 
@@ -284,7 +284,7 @@ def test_a_long_history_of_many_articles_is_shown_at_once(
     _lead_to(connection, monkeypatch)
     monkeypatch.setenv("AIRFLOW_CONN_SUBSCRIBER", next(iter(connection_environment([connection]).values())))
     make_large_history(connection, Size(articles=200, subscriptions=50, runs=100_000), NAME)
-    store_commands(connection, NAME, tmp_path, _MOST_BATCHES_OF_A_PAGE)
+    store_commands(connection, NAME, tmp_path, _STORED_BATCHES)
     with _client(ADMIN) as client:
         pages = [*_PAGES, *_LONG_CHARTS, "/actions", *_COMMANDS]
         for address in ["/", *(f"/publication/{NAME}{it}" for it in pages)]:

@@ -24,7 +24,8 @@ from tranrepl.subscriber.row_not_found import key_text
 
 MOST_LOOKED_AT = 50_000
 """Stored commands that are read for a page, whether they fit or not."""
-MOST_BATCHES = 50
+MOST_BATCHES = 30
+"""Batches that are read for a page: opening a file costs about as much as reading a hundred commands."""
 _WITHOUT_VALUES = ("xact_seqno", "command_id", "commit_time", "article_id", "operation")
 _IMAGES = ("before", "after")
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise
 
 from croniter import croniter
@@ -276,6 +277,8 @@ def longest_pause(publication: Publication) -> timedelta | None:
     return max(later - earlier for earlier, later in pairwise(starts))
 
 
+# Fifty deliveries ask at each look of a page, and most have said nothing new since the look before.
+@lru_cache(maxsize=4096)
 def missed_at(schedule: str, last: datetime, runs: int) -> datetime:
     """Return from when on so many runs are missed, in whole intervals of a cron expression, since an agent last said
     something."""
