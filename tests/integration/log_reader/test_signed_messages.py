@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import IsolationLevel
 from psycopg.errors import InsufficientPrivilege
 
 from conftest import DatabasesFactory
@@ -25,6 +26,7 @@ from tranrepl.admin.trace import newest_tokens, post_token
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
+from tranrepl.publisher.postgres import message_secret
 
 _ANYBODY = "anybody"
 _WROTE = "the Publisher's log holds a message of prefix tranrepl.{} that is not signed with setup's secret"
@@ -119,7 +121,7 @@ def test_a_table_of_which_anybody_tells_that_it_left_stays(site: Site, anybody: 
 @pytest.mark.parametrize("kind", ["schema", "script", "tracer"])
 def test_garbage_stops_nothing(site: Site, kind: str, text: str) -> None:
     site.at_publisher("GRANT INSERT ON t TO anybody")
-    with _as_anybody(site) as session:
+    with _session(with_login(site.databases.publisher, _ANYBODY, "anybody")) as session:
         session.execute("INSERT INTO t VALUES (1, 'a')")
         session.execute(_emit(kind, text))
         session.execute("INSERT INTO t VALUES (2, 'b')")
@@ -127,8 +129,7 @@ def test_garbage_stops_nothing(site: Site, kind: str, text: str) -> None:
 
 
 @contextmanager
-def _as_anybody(site: Site) -> Iterator[psycopg.Connection[Any]]:
-    connection = with_login(site.databases.publisher, _ANYBODY, "anybody")
+def _session(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
     parameters: dict[str, Any] = dict(connection.libpq_parameters("test"))
     with psycopg.connect(**parameters) as session:
         yield session
@@ -176,6 +177,45 @@ def test_another_secret_waits_until_what_the_former_one_signed_is_read(site: Sit
     site.read_log().raise_error()
     change()
     assert len(newest_tokens(site.topology, 9)) == 1
+
+
+def test_another_secret_waits_for_transactions_that_began_before(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change() -> None:
+        set_up(site.topology, check(site.topology).tables, lambda _: None, new_secret=True)
+
+    def secret() -> list[Any]:
+        return site.at_publisher("SELECT inner_key, replaced_at IS NULL FROM tranrepl.message_secret")
+
+    monkeypatch.setattr(message_secret, "_WAIT_SECONDS", 0.1)
+    with _session(site.databases.publisher) as repeatable:
+        repeatable.isolation_level = IsolationLevel.REPEATABLE_READ
+        repeatable.execute("SELECT 1")
+        pid = repeatable.info.backend_pid
+        with pytest.raises(ConfigurationError, match=rf"the transaction of process {pid} began before"):
+            change()
+        # So that its number is higher than all that were known by then.
+        site.at_publisher("INSERT INTO t VALUES (1, 'a')")
+        repeatable.execute("ALTER TABLE t ADD COLUMN b int DEFAULT 2")
+        repeatable.execute("INSERT INTO t VALUES (2, 'b', 3)")
+        repeatable.execute("PREPARE TRANSACTION 'altered'")
+    changed = secret()
+    with pytest.raises(ConfigurationError, match=r"prepared transaction 'altered' began before"):
+        change()
+    assert secret() == changed
+    site.at_publisher("COMMIT PREPARED 'altered'")
+    _read_of_one_change(site)
+    change()
+    assert secret() == [(changed[0][0], False)]
+    site.at_publisher("ALTER TABLE t ADD COLUMN c int DEFAULT 4", "INSERT INTO t VALUES (3, 'c', 5, 6)")
+    _read_of_one_change(site)
+    site.deliver().raise_error()
+    assert site.differences() == []
+
+
+def _read_of_one_change(site: Site) -> None:
+    read = site.read_log()
+    read.raise_error()
+    assert (read.schema_changes, read.schema_change_warnings) == (1, ())
 
 
 def test_a_secret_that_another_login_made_is_not_believed(site: Site) -> None:

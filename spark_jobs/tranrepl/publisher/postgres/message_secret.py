@@ -6,6 +6,7 @@ log reader's role where it is given `SELECT`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,16 +27,34 @@ XIDS = 1 << 32
 _SECRET = sql.Identifier(SCHEMA, SECRET_TABLE)
 # UUIDs of version 4 are the only strong random bytes that every server has without an extension.
 _NEW_KEY = sql.SQL(" || ").join([sql.SQL("pg_catalog.uuid_send(pg_catalog.gen_random_uuid())")] * 4)
+# What a transaction reads that began before this commits is the former secret, which has no end until those have ended.
 _CHANGE_SECRET = sql.SQL(
     "UPDATE {} SET former_inner_key = inner_key, former_outer_key = outer_key, inner_key = {}, outer_key = {}, "
-    "replaced_at = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()), "
-    "replaced_lsn = pg_catalog.pg_current_wal_insert_lsn()"
+    "replaced_at = NULL, replaced_lsn = NULL WHERE former_inner_key IS NULL OR replaced_at IS NOT NULL"
 ).format(_SECRET, _NEW_KEY, _NEW_KEY)
+_END_FORMER = sql.SQL(
+    "UPDATE {} SET replaced_at = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()), "
+    "replaced_lsn = pg_catalog.pg_current_wal_insert_lsn() WHERE former_inner_key IS NOT NULL AND replaced_at IS NULL"
+).format(_SECRET)
 # What the former secret has signed verifies until it is read; what the one before has, does not any more.
 _UNREAD = sql.SQL(
     "SELECT slot_name FROM pg_catalog.pg_replication_slots JOIN {} ON confirmed_flush_lsn < replaced_lsn "
     "WHERE database = current_database() AND pg_catalog.starts_with(slot_name::text, 'tranrepl_') ORDER BY 1 LIMIT 1"
 ).format(_SECRET)
+# Every login may see these columns. What PostgreSQL itself runs has no user, and signs nothing.
+_BEGUN = """
+SELECT l.virtualxid, pg_catalog.format('the transaction of process %s', a.pid),
+       pg_catalog.format('SELECT pg_terminate_backend(%s)', a.pid)
+  FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'virtualxid' AND l.virtualxid = l.virtualtransaction AND a.pid <> pg_catalog.pg_backend_pid()
+   AND a.datname = current_database() AND a.usesysid IS NOT NULL
+   AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL)
+UNION ALL
+SELECT p.transaction::text, pg_catalog.format('prepared transaction %L', p.gid),
+       pg_catalog.format('ROLLBACK PREPARED %L', p.gid)
+  FROM pg_catalog.pg_prepared_xacts p WHERE p.database = current_database()
+"""
+_WAIT_SECONDS = 10.0
 # A superuser and the database's owner may have all of it in any case. Our publication's owner ran setup, unless another
 # login made a publication of that name before; no superuser takes the word of one for it.
 _UNTRUSTED = """
@@ -102,7 +121,7 @@ class MessageSecret:
     inner_key: bytes = field(repr=False)
     outer_key: bytes = field(repr=False)
     replaced_at: int | None = None
-    """The first transaction that uses it no more, by its 64-bit id; None where it is in use."""
+    """The first transaction that uses it no more, by its 64-bit id; None where it is in use, or may be."""
 
     def signature(self, kind: MessageKind, xid: int, text: bytes) -> bytes:
         """Return the signature of a text, in the server's encoding, in the transaction of this 32-bit id."""
@@ -115,23 +134,40 @@ class MessageSecret:
 
 
 def change_secret(session: Session, where: str) -> None:
-    """Sign from now on with another secret, in a transaction of the caller's.
+    """Sign from now on with another secret, and wait until no transaction uses the former one.
 
     What transactions of before have signed stays good, and nothing that later ones sign with the former one. Raises
-    ConfigurationError where the log holds what was signed before the last change, and that is not read.
+    ConfigurationError where the log holds what was signed before the last change, and that is not read; and where a
+    transaction of before does not end: called again, this waits for the end of that change, and makes no other one.
     """
-    session.execute("SET LOCAL lock_timeout = '10s'")
-    # No transaction signs between the look at which of them have begun and the change.
-    session.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(_SECRET))
-    unread = session.execute(_UNREAD).fetchone()
-    if unread is not None:
-        raise ConfigurationError(
-            f"{where}: the log of replication slot {unread[0]} is not read up to the last change of the secret: what "
-            "was signed before would not be believed after another one",
-            remedy="read it with `tranrepl log-reader FILE`, for the publication of that slot; then "
-            "`tranrepl setup FILE --new-secret` again",
-        )
-    session.execute(_CHANGE_SECRET)
+    with session.transaction():
+        # Two changes at once are one.
+        session.execute("SET LOCAL lock_timeout = '10s'")
+        session.execute(sql.SQL("LOCK TABLE {} IN EXCLUSIVE MODE").format(_SECRET))
+        unread = session.execute(_UNREAD).fetchone()
+        if unread is not None:
+            raise ConfigurationError(
+                f"{where}: the log of replication slot {unread[0]} is not read up to the last change of the secret: "
+                "what was signed before would not be believed after another one",
+                remedy="read it with `tranrepl log-reader FILE`, for the publication of that slot; then "
+                "`tranrepl setup FILE --new-secret` again",
+            )
+        session.execute(_CHANGE_SECRET)
+    begun = session.execute(_BEGUN).fetchall()
+    until = time.monotonic() + _WAIT_SECONDS
+    while begun:
+        if time.monotonic() > until:
+            _, holder, end = begun[0]
+            raise ConfigurationError(
+                f"{where}: the secret that signs messages in the log was changed, but the former one stays valid: "
+                f"{holder} began before, and may still sign with it",
+                remedy="let it end, then run `tranrepl setup FILE --new-secret` again, which makes no other secret. "
+                f"At the Publisher, this ends it:\n{end};",
+            )
+        time.sleep(0.05)
+        open_now = {it for it, *_ in session.execute(_BEGUN)}
+        begun = [it for it in begun if it[0] in open_now]
+    session.execute(_END_FORMER)
 
 
 def untrusted_owners(
@@ -205,8 +241,8 @@ def read_secrets(session: Session, where: str, publication: str) -> tuple[Messag
         return ()
     inner, outer, former_inner, former_outer, replaced_at = row
     secrets = [MessageSecret(inner, outer)]
-    if replaced_at is not None:
-        secrets.append(MessageSecret(former_inner, former_outer, int(replaced_at)))
+    if former_inner is not None:
+        secrets.append(MessageSecret(former_inner, former_outer, None if replaced_at is None else int(replaced_at)))
     return tuple(secrets)
 
 

@@ -134,8 +134,8 @@ class SchemaChangeSetup:
         for problem in self.problems():
             raise problem
         removed = [] if announced else self._remove_announcing()
-        changed = self._change_secret() if new_secret else []
-        return [*removed, *self._make(announced=announced), *changed]
+        made = self._make(announced=announced)
+        return [*removed, *made, *(self._change_secret() if new_secret else [])]
 
     def _make(self, *, announced: bool) -> list[str]:
         with translated_errors(self._where), self._session.transaction():
@@ -148,7 +148,7 @@ class SchemaChangeSetup:
         return [f"{step.what} at {self._where}" for step in steps]
 
     def _change_secret(self) -> list[str]:
-        with translated_errors(self._where), self._session.transaction():
+        with translated_errors(self._where):
             change_secret(self._session, self._where)
         return [f"changed the secret that signs messages in the log at {self._where}"]
 
