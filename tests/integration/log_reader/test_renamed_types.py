@@ -29,6 +29,8 @@ _RENAMED = (
     "ALTER TYPE kinds.\"a state\" RENAME VALUE 'a' TO 'b2'",
     "ALTER TABLE item ADD COLUMN other kinds.\"a state\" DEFAULT 'd'",
     "INSERT INTO item VALUES (5, 'b2', 'c')",
+    "ALTER SCHEMA kinds RENAME TO sorts",
+    "INSERT INTO item VALUES (6, 'b2', 'c')",
 )
 
 

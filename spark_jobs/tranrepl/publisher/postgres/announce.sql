@@ -485,10 +485,13 @@ BEGIN
       INTO touched, others, tables_alone
       FROM pg_event_trigger_ddl_commands() d;
     IF NOT tables_alone THEN
-      IF tg_tag = 'ALTER TYPE' OR tg_tag = 'ALTER DOMAIN' THEN
+      IF tg_tag = 'ALTER TYPE' OR tg_tag = 'ALTER DOMAIN' OR tg_tag = 'ALTER SCHEMA' THEN
         altered_types := '{}';
         found_types := others;
-        IF found_types IS NOT NULL THEN
+        IF tg_tag = 'ALTER SCHEMA' THEN
+          touched := ARRAY(SELECT c.oid FROM pg_class c WHERE c.relnamespace = ANY (others));
+          found_types := ARRAY(SELECT t.oid FROM pg_type t WHERE t.typnamespace = ANY (others));
+        ELSIF found_types IS NOT NULL THEN
           altered := '{}';
           locked := altered;
         ELSE
@@ -510,8 +513,6 @@ BEGIN
             INTO touched, made_of_them, found_types
             FROM pg_depend p WHERE p.refclassid = '1247' AND p.refobjid = ANY (found_types);
         END LOOP;
-      ELSIF tg_tag = 'ALTER SCHEMA' THEN
-        touched := ARRAY(SELECT c.oid FROM pg_class c WHERE c.relnamespace = ANY (others));
       ELSE
         IF others IS NOT NULL THEN
           touched := array_cat(touched, ARRAY(
@@ -650,12 +651,12 @@ BEGIN
   END LOOP;
 END
 $do$;
-COMMENT ON FUNCTION tranrepl.announce(regclass[]) IS 'tranrepl schema changes, version 13';
-COMMENT ON FUNCTION tranrepl.announce_schema_change() IS 'tranrepl schema changes, version 13';
+COMMENT ON FUNCTION tranrepl.announce(regclass[]) IS 'tranrepl schema changes, version 14';
+COMMENT ON FUNCTION tranrepl.announce_schema_change() IS 'tranrepl schema changes, version 14';
 COMMENT ON FUNCTION tranrepl.announce_tables(text, text, oid[], boolean, boolean, oid[], oid[], json)
-  IS 'tranrepl schema changes, version 13';
-COMMENT ON FUNCTION tranrepl.emit(text) IS 'tranrepl schema changes, version 13';
-COMMENT ON FUNCTION tranrepl.locked_tables() IS 'tranrepl schema changes, version 13';
+  IS 'tranrepl schema changes, version 14';
+COMMENT ON FUNCTION tranrepl.emit(text) IS 'tranrepl schema changes, version 14';
+COMMENT ON FUNCTION tranrepl.locked_tables() IS 'tranrepl schema changes, version 14';
 
 -- part: ownership
 

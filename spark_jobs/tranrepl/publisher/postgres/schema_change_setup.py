@@ -23,7 +23,7 @@ from tranrepl.publisher.postgres.message_secret import (
 )
 from tranrepl.publisher.postgres.schema_messages import read_collation
 
-_VERSION = 13
+_VERSION = 14
 _COMMENT = "tranrepl schema changes, version "
 _SCHEMA_COMMENT = "made by tranrepl setup"
 _SAFE_PATH, _SCHEMA, _SECRET, _FUNCTIONS = "", "schema", "secret", "functions"
