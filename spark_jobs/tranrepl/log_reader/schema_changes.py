@@ -19,7 +19,6 @@ from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication
 
 _FIRST_IDS = 4
-_MOST_IDS = 256
 
 
 class SchemaFollower:
@@ -38,8 +37,9 @@ class SchemaFollower:
         return SchemaReading(self._ids) if self._publication.replicate_ddl else None
 
     def take_ids(self) -> None:
-        """Take numbers for definitions, each time more of them: a reading needs one."""
-        count = min(max(_FIRST_IDS, 2 * self._taken), _MOST_IDS)
+        """Take numbers for definitions, each time more of them: one transaction may make thousands, and each reading
+        of it that has too few is begun again."""
+        count = max(_FIRST_IDS, 2 * self._taken)
         self._ids += self._database.articles.reserve_ids(count)
         self._taken += count
 

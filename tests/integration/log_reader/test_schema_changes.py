@@ -18,6 +18,7 @@ from tranrepl.admin.check import check
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError
 from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader.schema_changes import SchemaFollower
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import ROW_LAYOUT, Operation
 from tranrepl.model.schema_change import SchemaChange
@@ -274,3 +275,13 @@ def test_labels_that_are_renamed_reinitialize_without_a_new_announcement(site: S
         "1.2 1 add public.mood blue happy; unknown: a label of type public.mood was renamed",
         "1.3 3 INSERT 2 b 1.00 1 blue",
     ]
+
+
+def test_numbers_for_the_definitions_of_one_transaction_are_taken_a_few_times(site: Site) -> None:
+    """Each time the transaction is read again."""
+    with site.topology.distributor() as database:
+        follower = SchemaFollower(site.publication, database, database.publications.get("purchasing"))
+        for _ in range(8):
+            follower.take_ids()
+    assert follower.reading is not None
+    assert len(set(follower.reading.article_ids)) > 5_000

@@ -36,7 +36,11 @@ class PublishedRelations:
 
     def of_article(self, article: RegisteredArticle) -> list[int]:
         """Return the oids of an article's table, and of its partitions."""
-        return [number for number, it in self._by_table.items() if it.source_object_id == article.source_object_id]
+        root = article.source_object_id
+        if root not in self._partitioned:
+            # One transaction may alter thousands of tables.
+            return [root] if root in self._by_table else []
+        return [number for number, it in self._by_table.items() if it.source_object_id == root]
 
     def replace(self, article: RegisteredArticle) -> None:
         """Let a definition be in force in the place of its article's earlier one, also for partitions that are new."""
