@@ -61,6 +61,20 @@ def test_rows_before_and_after_a_new_column_are_the_publishers(plain_site: Site)
     ]
 
 
+def test_a_column_that_is_there_with_another_type_is_refused_until_it_goes(plain_site: Site) -> None:
+    site, old = plain_site, _vendor(plain_site)
+    site.execute("ALTER TABLE vendor ADD total date")
+    new = site.next_definition(old, [ID, NAME, CITY, TOTAL])
+    history = History().insert(old, ["1", "Allen", "Perth"]).schema(change(old, new, added(TOTAL, "12.50")))
+    error = site.deliver(history).error
+    assert error is not None
+    assert "column total is to be added, of type numeric(10,2), and there is a column total of type" in error.message
+    assert "rename or drop column total of the destination, or give it type" in str(error.remedy)
+    site.execute("ALTER TABLE vendor DROP COLUMN total")
+    site.deliver(history).raise_error()
+    assert _rows(site) == [("1", "Allen", "Perth", "12.50")]
+
+
 def test_columns_are_dropped_and_renamed_in_their_place(plain_site: Site) -> None:
     site, old = plain_site, _vendor(plain_site)
     without = site.next_definition(old, [ID, NAME])

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import DatabaseFactory
 from support.command_history import Column, History, seqno
+from support.schema_changes import added, change
 from support.subscribers import Site
 from tranrepl.errors import ErrorKind
 from tranrepl.postgres.session import Session, connect
@@ -123,6 +124,17 @@ def unlike_site(plain_site: Site) -> Site:
     if plain_site.kind.database == "postgres":
         pytest.skip("PostgreSQL is no unlike database")
     return plain_site
+
+
+def test_a_column_that_is_there_as_setup_makes_it_is_not_added_again(unlike_site: Site) -> None:
+    site, key = unlike_site, Column("id", "integer", key=1)
+    columns = [Column(f"c{at}", type_name) for at, type_name in enumerate(VALUES)]
+    site.article("t", [key, *columns])
+    old = site.article("t", [key])
+    history = History().insert(old, ["1"])
+    history.schema(change(old, site.next_definition(old, [key, *columns]), *map(added, columns)))
+    site.deliver(history).raise_error()
+    assert site.execute("SELECT * FROM t") == [(1, *[None] * len(columns))]
 
 
 def test_every_value_comes_back_equal(unlike_site: Site, publisher: Session) -> None:

@@ -58,7 +58,11 @@ def test_each_part_is_done_in_its_order() -> None:
 
 
 def test_what_is_done_already_is_passed_over() -> None:
-    there = (_THERE[0], TableColumn("title", "varchar(20)", nullable=True), TableColumn("total", "int", nullable=True))
+    there = (
+        _THERE[0],
+        TableColumn("title", "varchar(20)", nullable=True),
+        TableColumn("total", "integer", nullable=True),
+    )
     total = Column("total", "integer")
     steps = (renamed("name", "title"), nullable("title"), dropped("city"), added(total, "7"))
     assert _plan([ID, Column("title", NAME.type_name), total], *steps, there=there) == ColumnPlan(
@@ -66,6 +70,12 @@ def test_what_is_done_already_is_passed_over() -> None:
         updates=(RowUpdate("total", "7"),),
         at="Subscriber reporting: table public.vendor",
     )
+
+
+def test_a_column_of_another_type_is_kept_where_setups_would_not_hold_the_value() -> None:
+    total = Column("total", "numeric(5,2)")
+    there = (*_THERE, TableColumn("total", "longtext", nullable=True))
+    assert _plan([ID, NAME, total], added(total, "NaN"), there=there).updates == (RowUpdate("total", "NaN"),)
 
 
 def test_a_column_that_takes_the_name_of_the_key_is_made_as_none_of_the_key() -> None:
@@ -97,6 +107,9 @@ def test_a_table_that_does_not_fit_is_refused_with_the_way_on() -> None:
     both = (*_THERE, TableColumn("title", "varchar(20)", nullable=True))
     with pytest.raises(ConfigurationError, match="name is to be renamed to title, and there is a column title"):
         _plan([ID, Column("title")], renamed("name", "title"), there=both)
+    other = (*_THERE, TableColumn("total", "longtext", nullable=True))
+    with pytest.raises(ConfigurationError, match="total is to be added, of type integer, and there is a column total"):
+        _plan([ID, NAME, Column("total", "integer")], added(Column("total", "integer"), "7"), there=other)
     with pytest.raises(ConfigurationError, match="has no column name, which is to be changed"):
         _plan([ID, Column("title")], renamed("name", "title"), there=_THERE[:1])
     with pytest.raises(DataError, match=r"column n, which is to be added: 'NaN' does not fit decimal\(5, 2\)"):

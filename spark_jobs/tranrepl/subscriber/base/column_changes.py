@@ -246,18 +246,29 @@ class _Plan:
         self.types[name] = change.type_name or ""
 
     def _keep(self, found: TableColumn, change: ColumnChange) -> None:
-        """Keep a column that somebody has added already. Raises ConfigurationError where it is another one."""
-        if not self.column_types.like_publisher:
-            # Which values the rows were given is not known.
-            self.updates.append(RowUpdate(found.name, change.existing_value))
-        elif found.type_name != self._spelled(self._made(change)):
+        """Keep a column that somebody has added already, or a job that was killed. Raises ConfigurationError where its
+        type is another one than setup gives, which could hold the values."""
+        made = self._made(change)
+        if self._made_by_setup(found, change.type_name or "") is None and self._holds_value(change, made):
             raise ConfigurationError(
                 f"{self.at}: column {found.name} is to be added, of type {change.type_name}, and there is a column "
                 f"{found.name} of type {found.type_name}",
-                remedy=f"rename or drop column {found.name} of the destination, or give it type {change.type_name}; "
+                remedy=f"rename or drop column {found.name} of the destination, or give it type {self._spelled(made)}; "
                 "then deliver again",
                 article=str(self.new.source),
             )
+        if not self.column_types.like_publisher:
+            # Which values the rows were given is not known.
+            self.updates.append(RowUpdate(found.name, change.existing_value))
+
+    def _holds_value(self, change: ColumnChange, made: TypeEngine[Any]) -> bool:
+        """Return whether the column that setup would make holds the value; where not, one of another type is asked
+        for."""
+        try:
+            self.column_types.value(change, made)
+        except UnfitValueError:
+            return False
+        return True
 
     def _added(self, change: ColumnChange) -> AddedColumn:
         """Return the column as setup would make it. Raises DataError where it does not hold the value."""
