@@ -60,7 +60,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     `settings_file` is the path that the commands in its log name; without it, where publications usually are.
 
     Raises ReplicationStopped, which is not tried again for data and configuration errors, and ReplicationCrashed for a
-    bug. A job that was fenced off ends as one that had nothing to do.
+    bug. A job that was fenced off ends well, with what it had done before.
     """
 
     subscription: str = ""
@@ -122,10 +122,12 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             self.log.warning("%s", one_event(warning))
 
     def _stopped(self, result: JobResult, error: ErrorReport, context: Context) -> Any:
-        if error.kind is ErrorKind.FENCED:
-            self.log.warning("Nothing done: %s", one_event(error.message))
-            return JobResult().model_dump(mode="json")
         self._record_skipped(result)
+        if error.kind is ErrorKind.FENCED:
+            self.log.warning("Ended, as another job does the work: %s", one_event(error.message))
+            done = result.model_copy(update={"error": None})
+            summarize(context, self.in_words(done))
+            return done.model_dump(mode="json")
         dumped = result.without_command().model_dump(mode="json")
         context["ti"].xcom_push(ERROR_KEY, dumped["error"])
         context["ti"].xcom_push(RESULT_KEY, dumped)

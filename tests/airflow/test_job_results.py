@@ -70,16 +70,17 @@ def test_an_error_of_the_idle_check_counts_as_the_jobs(
     assert ti.pushed["error"]["kind"] == "configuration"
 
 
-def test_a_fenced_job_ends_cleanly_with_nothing_done(
+def test_a_fenced_job_ends_cleanly_with_what_it_had_done(
     run: Run,
     publication: Publication,
     fake_spark: FakeSpark,
     ti: FakeTaskInstance,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    fenced = JobResult(error=FencedError("another job applies it").report)
+    done = JobResult(transactions=2, commands=3, commands_by_article={"public.item": 3})
+    fenced = done.model_copy(update={"error": FencedError("another job applies it").report})
     fake_spark.answer("streams", fenced, exit_code=1)
-    assert run(distribution(publication)) == JobResult().model_dump(mode="json")
+    assert run(distribution(publication)) == done.model_dump(mode="json")
     assert ti.pushed == {}
     assert "another job applies it" in capfd.readouterr().out
 
