@@ -17,7 +17,7 @@ from tranrepl.admin.status import status
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database.errors import newest_errors, standing_errors
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport
+from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 
@@ -55,6 +55,25 @@ def _healed_as_monitored(site: Site) -> tuple[bool, bool, bool]:
         number = database.publications.get("purchasing").publication_id
         listed = newest_errors(connection, number, 1, "reporting")[0].healed
         return last.healed, listed, standing_errors(connection, number) == []
+
+
+def test_a_run_that_was_fenced_off_with_nothing_done_heals_nothing(site: Site) -> None:
+    failed = JobResult(error=TransientError("the Subscriber is down").report)
+    fenced = JobResult(error=FencedError("another job was faster").report)
+    with site.topology.distributor() as database:
+        record = database.publications.get("purchasing")
+        subscription = database.subscriptions.get(record, "reporting")
+        for it in (failed, fenced):
+            database.history.record_distribution(record, subscription, it)
+            database.history.record_log_reader(record, it)
+    assert status(site.topology).wrong == [
+        "the log reader's last run failed",
+        "the log reader's last error is not healed",
+        "subscription reporting: its last run failed",
+        "subscription reporting: its last error is not healed",
+        "subscription reporting: state Retrying failed command",
+    ]
+    assert _healed_as_monitored(site) == (False, False, False)
 
 
 def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: Site) -> None:

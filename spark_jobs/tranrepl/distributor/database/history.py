@@ -12,7 +12,12 @@ import sqlalchemy as sa
 from tranrepl.distributor.database.connection import DatabaseConnection, writable
 from tranrepl.distributor.database.errors import Errors
 from tranrepl.distributor.database.healing import ended_acknowledged
-from tranrepl.distributor.database.history_rows import distribution_values, failed, history_values
+from tranrepl.distributor.database.history_rows import (
+    did_nothing_but_meet_another,
+    distribution_values,
+    failed,
+    history_values,
+)
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.notifications import REGISTERED, notify
@@ -77,7 +82,13 @@ class History:
         self._update_run(row, {"runstatus": RunStatus.IN_PROGRESS, "comments": comments})
 
     def end_run(self, row: RunRow, result: JobResult) -> None:
-        """Record how the run ended: status 2, 4, 5 or 6."""
+        """Record how the run ended: status 2, 4, 5 or 6. One that was fenced off with nothing done leaves no row: what
+        goes on is the other job's, and no error is healed by it."""
+        if did_nothing_but_meet_another(result):
+            table = _history_of(row)
+            with self._database.transaction() as connection:
+                connection.execute(table.delete().where(table.c.id == row.id))
+            return
         name = row.subscription.subscription if row.subscription else None
         values = _run_values(row, result)
         if failed(result) and result.error:
@@ -121,7 +132,7 @@ class History:
             notify(connection, record.publication_id, REGISTERED)
 
     def _update_run(self, row: RunRow, values: Mapping[str, object]) -> None:
-        table = mslogreader_history if row.subscription is None else msdistribution_history
+        table = _history_of(row)
         with self._database.transaction() as connection:
             written = writable(connection, values)
             connection.execute(table.update().where(table.c.id == row.id).values(time=sa.func.now(), **written))
@@ -141,7 +152,7 @@ class History:
 
     def counted(self, row: RunRow) -> JobResult:
         """Return what a run has recorded of itself, as far as its row tells it."""
-        table = mslogreader_history if row.subscription is None else msdistribution_history
+        table = _history_of(row)
         with self._database.transaction() as connection:
             found = connection.execute(sa.select(table).where(table.c.id == row.id)).one()
         own = {} if row.subscription is None else {"in_bulk": found.bulk_commands, "fallbacks": found.fallbacks or {}}
@@ -259,6 +270,10 @@ class History:
             )
             .returning(table)
         ).all()
+
+
+def _history_of(row: RunRow) -> sa.Table:
+    return mslogreader_history if row.subscription is None else msdistribution_history
 
 
 def _run_values(row: RunRow, result: JobResult) -> dict[str, Any]:

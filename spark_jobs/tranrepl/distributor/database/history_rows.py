@@ -40,6 +40,12 @@ def failed(result: JobResult) -> bool:
     return result.error is not None and result.error.kind is not ErrorKind.FENCED
 
 
+def did_nothing_but_meet_another(result: JobResult) -> bool:
+    """Return whether the run was fenced off before it did anything."""
+    is_fenced = result.error is not None and result.error.kind is ErrorKind.FENCED
+    return is_fenced and not (result.commands or result.snapshot)
+
+
 def _run_status(result: JobResult) -> RunStatus:
     if failed(result):
         transient = result.error is not None and result.error.kind is ErrorKind.TRANSIENT
