@@ -111,8 +111,9 @@ class DeliveryRun(AgentRun):
     def _delivered(self, *, last: bool) -> LastingTask | None:
         # Before all that depends on it.
         after = self._state_when_free() if self.shutdown.is_continuous else None
+        # A Subscriber that cannot be reached is an error of this run.
+        self.begin(self._record, self._subscription)
         with open_distribution(self.topology, self._request.subscription) as opened:
-            self.begin(opened.record, opened.subscription)
             before = self.total
             job = DistributionJob(
                 self.spark,

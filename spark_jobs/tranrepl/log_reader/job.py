@@ -104,7 +104,11 @@ class LogReaderRun(AgentRun):
             try:
                 return stack.enter_context(open_log_reader(self.topology, ask=asks))
             except TransientError as error:
-                if asks or not is_in_use(error):
+                if not is_in_use(error):
+                    # A Publisher that cannot be reached is an error of this run.
+                    self.begin(self.database.publications.get(self._publication.publication))
+                    raise
+                if asks:
                     raise
                 if self.shutdown.is_due():
                     deadline = deadline or time.monotonic() + AGAIN_SECONDS

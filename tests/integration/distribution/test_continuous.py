@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -197,6 +198,27 @@ def test_a_command_that_fails_ends_the_run_with_what_came_before_it(site: Site) 
     site.at_subscriber("DELETE FROM item WHERE xact = 0", "DELETE FROM audit WHERE xact = 0")
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
+
+
+def test_a_subscriber_that_is_down_from_the_start_is_an_error_of_the_run(site: Site) -> None:
+    site.connections["subscriber"] = replace(site.connections["subscriber"], port=1)
+    with delivering(site) as delivery:
+        result = delivery.job.result(60)
+    assert result.error is not None
+    assert result.error.kind is ErrorKind.TRANSIENT
+    rows = distribution_rows(site, "SELECT runstatus, error_id IS NOT NULL FROM msdistribution_history")
+    assert rows == [(5, True)]
+
+
+def test_no_row_of_history_stays_in_progress_where_spark_has_died(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(_: DistributionJob) -> JobResult:
+        raise ConnectionError("Answer from Java side is empty")
+
+    monkeypatch.setattr(DistributionJob, "run", die)
+    with delivering(site) as delivery, pytest.raises(ConnectionError):
+        delivery.job.result(60)
+    rows = distribution_rows(site, "SELECT runstatus, comments FROM msdistribution_history")
+    assert rows == [(6, "the run ended by ConnectionError")]
 
 
 def test_two_for_one_subscription_apply_each_change_once(site: Site) -> None:
