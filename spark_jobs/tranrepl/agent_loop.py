@@ -158,8 +158,7 @@ class AgentRun(ABC):
         with ThreadPoolExecutor(1, "tranrepl-task") as executor, TaskServer(self.spark) as server:
             ending = executor.submit(server.run, task)
             while not wait([ending], LOOK_SECONDS).done:
-                if self.is_last() or self.is_cut_short():
-                    server.cut()
+                server.look_after(ends=self.is_last() or self.is_cut_short())
                 self._look_after()
             try:
                 return ending.result()

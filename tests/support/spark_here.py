@@ -54,6 +54,12 @@ class _Context:
         bounds = [len(values) * number // partitions for number in range(partitions + 1)]
         return _Partitions([values[first:end] for first, end in pairwise(bounds)])
 
+    def setJobGroup(self, group: str, description: str, interruptOnCancel: bool = False) -> None:  # noqa: N802, N803
+        pass
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        raise NotImplementedError
+
     def getConf(self) -> dict[str, str]:  # noqa: N802
         return {}
 

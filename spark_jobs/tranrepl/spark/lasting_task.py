@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pydantic import BaseModel, ConfigDict
@@ -23,6 +25,11 @@ from tranrepl.spark.submission import is_lost_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_CONNECTS_WITHIN_SECONDS = 60.0
+"""What a task may wait for a core, and for its Python process."""
+_CONNECTS_AT_SHUTDOWN_WITHIN_SECONDS = 5.0
 
 
 class Why(StrEnum):
@@ -55,7 +62,7 @@ class DriverConnection:
     def __init__(self, host: str, port: int) -> None:
         """Connect. Raises TransientError where the driver is not there."""
         try:
-            self._connection = socket.create_connection((host, port))
+            self._connection = socket.create_connection((host, port), _CONNECTS_WITHIN_SECONDS)
         except OSError as error:
             raise TransientError(f"a task cannot reach its driver at {host}: {error}") from error
 
@@ -89,6 +96,9 @@ class TaskServer:
         self._socket = socket.create_server((bind_address, 0))
         self._port = self._socket.getsockname()[1]
         self._spark = spark
+        self._group = f"tranrepl-{uuid4()}"
+        self._connects_until = time.monotonic() + _CONNECTS_WITHIN_SECONDS
+        self._is_late = self._ends = False
 
     def __enter__(self) -> Self:
         return self
@@ -99,21 +109,43 @@ class TaskServer:
         self._socket.close()
 
     def run(self, task: LastingTask) -> Ending:
-        """Run the task until it ends. Raises ReplicationError where it died without an answer."""
+        """Run the task until it ends. Raises ReplicationError where it died without an answer, and where it was
+        cancelled before it had connected."""
+        # The group of this thread's jobs: Spark interrupts what it has begun of them.
+        self._spark.sparkContext.setJobGroup(self._group, "continuous agent", interruptOnCancel=True)
         one = self._spark.sparkContext.parallelize([0], 1)
         in_spark = _InSpark(task, self._host, self._port)
         try:
             (answer,) = one.mapPartitions(in_spark).collect()
         except (PySparkException, Py4JError) as error:
-            raise _died(str(error)) from error
+            if not self._is_late:
+                raise _died(str(error)) from error
+            if self._ends:
+                return Ending(why=Why.ASKED, result=task.so_far)
+            raise self._late() from error
         return Ending.model_validate_json(answer)
 
-    def cut(self) -> None:
-        """Let the task end, where it has connected: one that found no driver would end by an error. It can be done
-        again.
-        """
-        if self._socket.fileno() >= 0 and select.select([self._socket], [], [], 0.0)[0]:
-            self._socket.close()
+    def look_after(self, *, ends: bool) -> None:
+        """Let the task end, where it is to and has connected: one that found no driver would end by an error. Cancel
+        one that has not connected in time: nothing else would end it. To be called now and then."""
+        if self._socket.fileno() < 0:
+            return
+        if ends:
+            self._ends = True
+            self._connects_until = min(self._connects_until, time.monotonic() + _CONNECTS_AT_SHUTDOWN_WITHIN_SECONDS)
+        if select.select([self._socket], [], [], 0.0)[0]:
+            if ends:
+                self._socket.close()
+        elif time.monotonic() > self._connects_until:
+            self._is_late = True
+            self._spark.sparkContext.cancelJobGroup(self._group)
+
+    def _late(self) -> TransientError:
+        return TransientError(
+            f"the Spark task of a continuous agent did not begin within {_CONNECTS_WITHIN_SECONDS:.0f} s",
+            remedy="give Spark a core for each agent and stream, and one more; executors must reach the driver at "
+            f"{self._host}",
+        )
 
 
 class LastingTask(ABC):
