@@ -4,22 +4,27 @@ other articles continue."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_reader import follows, read_continuously, wait_for
 from support.equality import differing_rows
 from support.least_rights import with_login
+from support.observed import distribution_rows
 from support.site import Site
 from support.spark_here import SparkHere
 from support.whole_run import good_run, whole_run
 from tranrepl.admin.check import check
-from tranrepl.admin.run import LOG_READER
+from tranrepl.admin.run import LOG_READER, read_log
 from tranrepl.admin.status import status
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.jobs.requests import Repair
+from tranrepl.jobs.shutdown import heeding_shutdown
 
 _MADE = "CREATE TABLE a (id int PRIMARY KEY, v text)"
 _FILLED = "INSERT INTO a VALUES (1, 'new'), (7, 'seven')"
@@ -94,6 +99,26 @@ def test_a_table_that_is_made_again_is_copied_by_the_next_run(
     said = good_run(site)[LOG_READER].notices
     assert any("public.a of subscription reporting waits for a snapshot" in it for it in said)
     _is_replicated_again(site)
+
+
+def test_a_continuous_log_reader_goes_on_with_a_table_that_is_made_again(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    with heeding_shutdown() as asked, ThreadPoolExecutor(1) as executor:
+        job = executor.submit(read_log, lambda: site.topology, partial(read_continuously, site, 3600.0))
+        wait_for(lambda: follows(site) or job.done())
+        site.at_publisher(*_MADE_AGAIN["in one transaction"])
+        waits = "SELECT count(*) FROM msarticle_subscriptions WHERE article = 'public.a' AND status = 'subscribed'"
+        wait_for(lambda: (distribution_rows(site, waits) == [(1,)] and follows(site)) or job.done())
+        site.at_publisher("INSERT INTO b VALUES (30, 'later')")
+        wait_for(lambda: site.run_distribution("reporting").commands > 0 or job.done())
+        asked.ask()
+        result = job.result(60)
+    assert result.error is None
+    assert any("public.a" in it for it in result.notices)
+    good_run(site)
+    assert differing_rows(site) == {}
 
 
 def test_a_dropped_table_is_an_error_until_it_is_made_again(databases: DatabasesFactory, tmp_path: Path) -> None:
