@@ -16,7 +16,6 @@ from support.spark_here import SparkHere
 
 _PAGES_THAT_DELIVER = (
     "how-to/snapshot.md",
-    "how-to/restore.md",
     "how-to/validate.md",
     "how-to/schema-changes.md",
 )

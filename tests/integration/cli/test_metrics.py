@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -11,15 +12,19 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as text_format
 
 from conftest import DatabasesFactory
+from support.checkout import CHECKOUT, shell_blocks
 from support.databases import connection_environment
 from support.shell import COMMAND, publication_file, typed
 from support.site import Site
 from support.spark_here import SparkHere
 
 Labels = frozenset[tuple[str, str]]
+_PAGE = CHECKOUT / "docs" / "how-to" / "metrics.md"
 _NAMES = {"publication": "purchasing", "subscription": "reporting"}
 
 
@@ -52,7 +57,7 @@ def file(site: Site, tmp_path: Path) -> Path:
 
 
 def _samples(text: str) -> dict[tuple[str, Labels], float]:
-    families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    families = openmetrics(text)  # type: ignore[no-untyped-call]
     return {(it.name, frozenset(it.labels.items())): it.value for family in families for it in family.samples}
 
 
@@ -94,8 +99,11 @@ def test_a_file_that_cannot_be_used_is_told(file: Path, environment: Mapping[str
     assert len(told.errors) == 1
 
 
-def test_each_request_asks_anew(site: Site, file: Path, environment: Mapping[str, str]) -> None:
-    command = [str(COMMAND), "metrics", str(file), "--listen", "127.0.0.1:0"]
+def test_a_scraper_reads_what_the_page_lists(site: Site, file: Path, environment: Mapping[str, str]) -> None:
+    (listening, once) = (_typed_here(it, file) for it in shell_blocks(_PAGE)[0].commands)
+    printed = typed(*once, environment=environment)
+    assert printed.status == 0, printed
+    command = [str(COMMAND), *listening]
     with subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -104,12 +112,39 @@ def test_each_request_asks_anew(site: Site, file: Path, environment: Mapping[str
             before = _asked(found[0])
             site.deliver().raise_error()
             after = _asked(found[0])
+            plain = httpx.get(found[0], timeout=60).raise_for_status().text
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
         finally:
             process.kill()
     assert [_value(it, "undelivered_commands", **_NAMES) for it in (before, after)] == [2, 0]
     assert _value(after, "delivered_commands_total", **_NAMES) == 5
+    # Prometheus' other format has the same, to a scraper that asks for nothing.
+    families = text_format(plain)
+    assert {it.name for it in families} >= {name.removesuffix("_total") for name, _ in _samples(printed.out)}
+    page = _PAGE.read_text(encoding="utf-8")
+    listed = {
+        word
+        for row in re.findall(r"^\| (`.*?) \|", page.split("## With Airflow")[0], re.MULTILINE)
+        for word in re.findall(r"`(\w+)", row)
+    }
+    assert _names(after) <= listed
+    (rules,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    named = {it for rule in yaml.safe_load(rules) for it in re.findall(r"\btranrepl_(\w+)(?!=)\b", rule["expr"])}
+    assert named <= _names(after)
+
+
+def _names(text: str) -> set[str]:
+    """Return the names of the samples, without the prefix of all."""
+    return {name.removeprefix("tranrepl_") for name, _ in _samples(text)}
+
+
+def _typed_here(command: str, file: Path) -> list[str]:
+    """Return the arguments of a command of the page, with this folder of publications and a free port."""
+    places = {"dags/publications": str(file.parent), "127.0.0.1:9187": "127.0.0.1:0"}
+    name, *arguments = shlex.split(command, comments=True)
+    assert name == "tranrepl"
+    return [places.get(it, it) for it in arguments]
 
 
 def _asked(address: str) -> str:
