@@ -15,7 +15,7 @@ from tranrepl.cli.verbs import app
 _MORE: Mapping[str, str] = {
     "init": "[Install into an Airflow that is there](../how-to/install.md)",
     "check": "[`tranrepl check`](check.md)",
-    "setup": "[Security](../how-to/security.md)",
+    "setup": "[Rights](rights.md)",
     "script": "[Propagation](../explanation/propagation.md)",
     "class-archive": "[Start-up](../performance/results.md#start-up)",
     "run": "[Continuous agents](../how-to/continuous-agents.md#at-a-shell)",
@@ -29,7 +29,7 @@ _MORE: Mapping[str, str] = {
     "validate": "[Validate](../how-to/validate.md)",
     "reinitialize": "[Snapshot](../how-to/snapshot.md#reinitialize), [Restore a database](../how-to/restore.md)",
     "sequences": "[Move to the Subscriber](../how-to/move-to-the-subscriber.md)",
-    "exec": "[Scripts](../how-to/schema-changes.md#scripts)",
+    "exec": "[Run a script](../how-to/run-a-script.md)",
     "metrics": "[Metrics](../how-to/metrics.md)",
     "teardown": "[Remove a publication](../how-to/remove-a-publication.md)",
     "alert": "[Alerts](../how-to/alerts.md#try-them)",

@@ -41,7 +41,7 @@ _MORE: Mapping[str, str] = {
     "run_for": "[Continuous agents](../how-to/continuous-agents.md)",
     "polling_interval": "[Continuous agents](../how-to/continuous-agents.md)",
     "validation_schedule": "[Validate](../how-to/validate.md)",
-    "publisher.connection": "[Security](../how-to/security.md)",
+    "publisher.connection": "[Rights](rights.md)",
     "publisher.snapshot_timeout": "[Snapshot](../how-to/snapshot.md)",
     "articles[].ins_cmd": "[Propagation](../explanation/propagation.md)",
     "articles[].upd_cmd": "[Propagation](../explanation/propagation.md)",

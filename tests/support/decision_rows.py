@@ -1,6 +1,6 @@
 """The table of decisions on schema changes, as real DDL: each row has a table of its own, `{t}`.
 
-Source: the decision table of `docs/how-to/schema-changes.md`, and what stands behind it there.
+Source: the decision table of `docs/reference/schema-changes.md`, and what stands behind it there.
 """
 
 from __future__ import annotations

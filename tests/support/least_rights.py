@@ -9,7 +9,7 @@ from dataclasses import replace
 from support.checkout import CHECKOUT
 from tranrepl.connections import Connection
 
-_PAGE = CHECKOUT / "docs" / "how-to" / "security.md"
+_PAGE = CHECKOUT / "docs" / "reference" / "rights.md"
 _PART = re.compile(r"^-- ([^\n]+)\n(.*?)(?=^$|^```)", re.DOTALL | re.MULTILINE)
 
 

@@ -52,3 +52,17 @@ def test_every_page_is_reached_from_the_front_page() -> None:
 
 def test_the_front_page_is_short() -> None:
     assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_architecture_names_modules_that_are_there() -> None:
+    text = (CHECKOUT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_/]+\.(?:py|sql))`", text)
+    assert len(named) > 15
+    assert [it for it in named if not (CHECKOUT / "spark_jobs" / "tranrepl" / it).exists()] == []
+
+
+def test_a_how_to_is_short() -> None:
+    # Replication Monitor's page is about several.
+    pages = [it for it in (CHECKOUT / "docs" / "how-to").glob("*.md") if it.name != "monitor.md"]
+    lines = {it.name: len(it.read_text(encoding="utf-8").splitlines()) for it in pages}
+    assert {name: count for name, count in lines.items() if count > 100} == {}

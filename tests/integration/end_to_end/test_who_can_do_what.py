@@ -1,4 +1,4 @@
-"""The table of docs/how-to/security.md, line by line: each one's deeds, with that right alone."""
+"""The table of docs/reference/rights.md, line by line: each one's deeds, with that right alone."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ _CHECKS: Mapping[str, Deed] = {
 
 
 def _titles() -> list[str]:
-    page = (CHECKOUT / "docs" / "how-to" / "security.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "reference" / "rights.md").read_text(encoding="utf-8")
     (section,) = re.findall(rf"^{re.escape(_TITLE)}\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
     return [row.split(" | ")[0].removeprefix("| ") for row in section.splitlines() if row.startswith("| ")][2:]
 
@@ -291,7 +291,7 @@ def _titles() -> list[str]:
 @pytest.mark.new_sessions
 @pytest.mark.parametrize("title", _titles())
 def test_each_line_of_the_table_holds(title: str, world: World) -> None:
-    assert title in _CHECKS, "no check for this line of docs/how-to/security.md"
+    assert title in _CHECKS, "no check for this line of docs/reference/rights.md"
     _CHECKS[title](world)
 
 
