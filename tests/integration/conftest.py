@@ -10,6 +10,7 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.kept_sessions import NEW_SESSIONS, kept_sessions
+from support.processes import NO_AIRFLOW
 from support.spark_here import SparkHere
 from support.thread_streams import streams_as_threads
 
@@ -18,7 +19,7 @@ from support.thread_streams import streams_as_threads
 def no_airflow() -> Iterator[None]:
     """Keep setup from the pools of whatever Airflow this user has, the demo's included."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW_HOME", "/nowhere/airflow")
+        patch.setenv("AIRFLOW_HOME", NO_AIRFLOW)
         yield
 
 

@@ -94,5 +94,6 @@ def _as_json(connection: Connection) -> str:
             "login": connection.login,
             "password": connection.password,
             "schema": connection.database,
+            "extra": dict(connection.options),
         }
     )

@@ -10,6 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from signal import Signals
 
+NO_AIRFLOW = "/dev/null/airflow"
+"""An Airflow's home that nobody can make: `tranrepl setup` asks an Airflow that is there for its pools, for seconds."""
+
 _NOBODY = 65534
 
 

@@ -12,13 +12,16 @@ import termios
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 import yaml
-from typer.testing import CliRunner
+from typer.main import get_command
 
+from support.processes import NO_AIRFLOW
 from tranrepl.cli.verbs import app
 from tranrepl.connections import from_environment
 from tranrepl.distribution import job as distribution_job
@@ -30,8 +33,10 @@ from tranrepl.spark.application import SparkApplication
 from tranrepl.validation import job as validation_job
 
 COMMAND = Path(sys.executable).parent / "tranrepl"
-_NO_AIRFLOW = {"AIRFLOW_HOME": "/nowhere/airflow"}
-"""Whatever this user has in ~/airflow: `tranrepl setup` would start it to ask for its pools."""
+_NO_AIRFLOW = {"AIRFLOW_HOME": NO_AIRFLOW}
+
+# To make the commands from their functions' signatures takes longer than most verbs.
+typer.testing._get_command = cache(get_command)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +110,9 @@ def _shown(terminal: int) -> Iterator[str]:
 def typed(*arguments: str | Path, environment: Mapping[str, str]) -> Outcome:
     """Run `tranrepl` within this process: where many are run, starting Python is what takes the time."""
     ours = {name: None for name in os.environ if name.startswith(("AIRFLOW", "TRANREPL"))}
-    result = CliRunner().invoke(app, list(map(str, arguments)), env={**ours, **_NO_AIRFLOW, **environment})
+    result = typer.testing.CliRunner().invoke(
+        app, list(map(str, arguments)), env={**ours, **_NO_AIRFLOW, **environment}
+    )
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Outcome(result.exit_code, result.stdout, result.stderr)

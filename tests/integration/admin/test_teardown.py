@@ -16,6 +16,7 @@ from conftest import DatabaseFactory, DatabasesFactory
 from support.databases import Databases
 from support.in_process import replicate_stored
 from support.observed import distribution_rows
+from support.processes import NO_AIRFLOW
 from support.shell import Outcome, in_a_terminal, publication_file, typed
 from support.site import Rows, Site, execute
 from tranrepl.admin.publication_ends import Left
@@ -156,7 +157,7 @@ def test_an_answer_at_the_terminal_decides(site: Site, tmp_path: Path, answer: s
     site.set_up()
     before = _everything(site.databases)
     file = publication_file(tmp_path, ARTICLES)
-    environment = {**site.databases.environment, "AIRFLOW_HOME": "/nowhere/airflow"}
+    environment = {**site.databases.environment, "AIRFLOW_HOME": NO_AIRFLOW}
     with in_a_terminal("teardown", file, environment=environment, answer=answer) as shown:
         text = "".join(shown)
     assert "Remove all this? [y/N]" in text
