@@ -73,7 +73,7 @@ def test_a_failing_transaction_is_found_skipped_and_delivery_recovers(
             monitored.shop.deliver().raise_error()
             frame.get_by_role("link", name="All publications").click()
             row = frame.locator("tbody", has=page.get_by_role("link", name="shop"))
-            expect(row).to_contain_text("Not running")
+            expect(row).to_contain_text("Idle")
             expect(row).to_contain_text("healed")
             expect(row).not_to_contain_text(_SECRET)
         finally:

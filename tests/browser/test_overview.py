@@ -23,9 +23,9 @@ def test_what_is_in_trouble_comes_first(chromium: Browser, monitored: MonitoredS
         assert _publications(page) == ["fresh", "shop", "away", "orders"]
         rows = frame_of(page).locator("tbody")
         expect(rows.nth(0)).to_contain_text("is not set up")
-        expect(rows.nth(1)).to_contain_text("Error")
+        expect(rows.nth(1)).to_contain_text("Failed")
         expect(rows.nth(1)).to_contain_text(_SECRET)
-        expect(rows.nth(3)).to_contain_text("Not running")
+        expect(rows.nth(3)).to_contain_text("Idle")
         expect(rows.nth(3)).to_contain_text("log retained")
 
 
@@ -34,7 +34,7 @@ def test_a_publisher_without_an_answer_is_told_in_its_row(chromium: Browser, mon
         _refresh(page)
         row = frame_of(page).locator("tbody", has=page.get_by_role("link", name="away"))
         expect(row).to_contain_text("Publisher: connection away_publisher", timeout=PATIENCE_MILLISECONDS)
-        expect(row).to_contain_text("Not running")
+        expect(row).to_contain_text("Idle")
 
 
 def test_who_may_only_read_sees_no_values_of_rows(chromium: Browser, monitored: MonitoredSites) -> None:
@@ -64,7 +64,7 @@ def test_a_filter_leaves_what_fits(chromium: Browser, monitored: MonitoredSites)
         assert _publications(page) == ["shop"]
         frame.get_by_role("link", name="Show all").click()
         expect(frame.locator("tr.publication")).to_have_count(4)
-        frame.get_by_label("State").select_option("Error")
+        frame.get_by_label("State").select_option("Failed")
         frame.get_by_role("button", name="Filter").click()
         expect(frame.locator("tr.publication")).to_have_count(1)
         frame.get_by_label("Name").fill("nothing of the kind")

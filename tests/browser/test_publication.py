@@ -52,7 +52,7 @@ def test_the_failing_command_is_found_from_the_overview(chromium: Browser, monit
         frame = _frame(page)
         frame.get_by_role("link", name="shop").click()
         expect(frame.get_by_role("heading", name="shop")).to_be_visible()
-        expect(frame.locator("header")).to_contain_text("1 of 1 subscriptions: Error")
+        expect(frame.locator("header")).to_contain_text("1 of 1 subscriptions: Failed")
         frame.get_by_role("link", name="Errors").click()
         page.wait_for_url("**/monitor/publication/shop/errors")
         main = frame.locator("main")
@@ -151,7 +151,7 @@ def test_a_publisher_without_an_answer_holds_up_no_part(chromium: Browser, monit
         expect(page.locator("header")).to_contain_text(
             "Publisher: connection away_publisher", timeout=_PATIENCE_MILLISECONDS
         )
-        expect(page.get_by_role("region", name="Subscriptions", exact=True)).to_contain_text("Not running")
+        expect(page.get_by_role("region", name="Subscriptions", exact=True)).to_contain_text("Idle")
 
 
 def test_each_part_says_what_to_do_where_nothing_is_set_up(chromium: Browser, monitored: MonitoredSites) -> None:

@@ -50,6 +50,6 @@ def test_a_skip_is_executed_by_the_scheduler_and_seen_on_the_page(
         expect(page.locator("tr", has_text="administration_shop")).to_contain_text("success")
         sites.shop.deliver().raise_error()
         page.goto(f"{sites.url}/monitor/publication/shop")
-        expect(page.locator("header")).to_contain_text("1 of 1 subscriptions: Not running")
+        expect(page.locator("header")).to_contain_text("1 of 1 subscriptions: Idle")
         noted = sites.shop.at_subscriber(f"SELECT count(*) FROM item WHERE id = {SECRET_ID}")
         assert noted == [(0,)], "the UPDATE that was skipped had no row"

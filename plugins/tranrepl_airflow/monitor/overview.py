@@ -59,8 +59,8 @@ class Subscription(BaseModel):
     latencies_ms: list[int | None]
     """The longest latency of each half hour of the last day."""
     undelivered_commands: int
-    estimated_seconds: float
-    """Seconds to deliver them, at the rate of the last runs."""
+    estimated_seconds: float | None
+    """Seconds to deliver them, at the rate of the last runs; None where none was measured, or the last run failed."""
     delivery_rate: float | None
     """Commands a second."""
     last_run: Run | None
@@ -121,7 +121,7 @@ class MonitoredState(BaseModel):
         if self.problem is not None:
             return -1
         if self.log_reader is not None and self.log_reader.failed:
-            return _ORDER[SubscriptionState.ERROR]
+            return _ORDER[SubscriptionState.FAILED]
         ranks = [_ORDER[it.state] for it in self.subscriptions]
         return min([*ranks, _ORDER[SubscriptionState.PERFORMANCE_CRITICAL]] if self.warnings else ranks, default=_NONE)
 

@@ -19,7 +19,7 @@ from croniter import croniter
 from tranrepl.distributor.database.overview import AgentRun, PublicationOverview, SubscriptionOverview
 from tranrepl.distributor.store_folders import StoreSpace, store_space
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
-from tranrepl.errors import ReplicationError
+from tranrepl.errors import VALIDATION_FAILED, ReplicationError
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
@@ -44,6 +44,7 @@ class WarningKind(StrEnum):
     CATALOG_XMIN = "catalog_xmin"
     NO_RUN = "no run"
     AGENT_SUSPECT = "agent suspect"
+    ROWS_DIFFER = "rows differ"
     STORE_NEARLY_FULL = "store nearly full"
 
     @property
@@ -52,7 +53,12 @@ class WarningKind(StrEnum):
         return _NUMBERS.get(self, "")
 
 
-_NUMBERS = {WarningKind.EXPIRATION: "14160", WarningKind.LATENCY: "14161", WarningKind.AGENT_SUSPECT: "20554"}
+_NUMBERS = {
+    WarningKind.EXPIRATION: "14160",
+    WarningKind.LATENCY: "14161",
+    WarningKind.AGENT_SUSPECT: "20554",
+    WarningKind.ROWS_DIFFER: VALIDATION_FAILED,
+}
 _OF_PUBLISHER = (
     WarningKind.RETAINED_LOG,
     WarningKind.SLOT_IN_DANGER,
@@ -221,6 +227,14 @@ def _limit(publication: Publication) -> str:
 
 
 def _of_subscription(publication: Publication, known: SubscriptionOverview) -> Iterator[EarlyWarning]:
+    differing = known.rows_differ
+    if differing is not None:
+        yield EarlyWarning(
+            WarningKind.ROWS_DIFFER,
+            known.subscription,
+            f"a validation found rows that differ from the Publisher's, at {differing.time:%Y-%m-%d %H:%M} UTC",
+            f"`tranrepl validate FILE -s {known.subscription} --repair` corrects them",
+        )
     latency = known.latency_seconds
     if latency is None:
         return

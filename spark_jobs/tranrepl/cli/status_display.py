@@ -186,9 +186,10 @@ def _delivery(subscription: SubscriptionStatus) -> str:
     at_most = "at most " if subscription.undelivered_at_most else ""
     commands = counted(subscription.undelivered_commands, "command")
     transactions = counted(subscription.undelivered_transactions or 0, "transaction")
-    seconds = counted(max(1, subscription.estimated_seconds or 0), "second")
+    left = subscription.estimated_seconds
+    about = "" if left is None else f" in about {counted(max(1, left), 'second')}"
     latency = "" if subscription.latency_seconds is None else f"; latency {subscription.latency_seconds:,.1f} s"
-    return f"{at_most}{transactions} ({commands}) to deliver in about {seconds}{latency}"
+    return f"{at_most}{transactions} ({commands}) to deliver{about}{latency}"
 
 
 def _skipped(skipped: SkippedCommands) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from support.observed import ITEM, distribution_rows, insert_transactions, store
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.acknowledgement import acknowledge_errors
+from tranrepl.admin.early_warnings import Known, standing_warnings
 from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import status
 from tranrepl.distribution.opening import open_distribution
@@ -41,7 +42,7 @@ def test_a_run_that_ends_before_the_transaction_heals_nothing(site: Site) -> Non
     site.deliver(committed_before=before).raise_error()
     assert "subscription reporting: its last error is not healed" in status(site.topology).wrong
     found = status(site.topology).subscriptions[0]
-    assert (found.state, found.last_error is not None and found.last_error.healed) == ("Not running", False)
+    assert (found.state, found.last_error is not None and found.last_error.healed) == ("Idle", False)
     assert _healed_as_monitored(site) == (False, False, False)
     skip_transaction(site.topology, "reporting", bytes.fromhex(stored_commands(site)[-1].xact_seqno))
     assert _healed_as_monitored(site) == (True, True, True)
@@ -89,10 +90,35 @@ def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: S
         with open_distribution(site.topology, "reporting") as opened:
             opened.database.history.record_validation(opened.record, opened.subscription, told)
         site.deliver().raise_error()
-        error = status(site.topology).subscriptions[0].last_error
+        found = status(site.topology).subscriptions[0]
+        error = found.last_error
         assert error is not None
         assert (error.number, error.healed) == (VALIDATION_FAILED, healed)
+        assert found.state == ("Idle" if healed else "Rows differ")
         assert _healed_as_monitored(site) == (healed, healed, healed)
+
+
+def test_rows_that_differ_are_told_as_long_as_they_do_whatever_else_has_failed_since(site: Site) -> None:
+    failed = ErrorReport(kind=ErrorKind.DATA, message="rows differ", number=VALIDATION_FAILED, article="public.item")
+    other = ErrorReport(kind=ErrorKind.DATA, message="no row")
+    with open_distribution(site.topology, "reporting") as opened:
+        history, own = opened.database.history, (opened.record, opened.subscription)
+        history.record_validation(*own, JobResult(validation=SubscriptionValidation(xact_seqno="00ab"), error=failed))
+        history.record_distribution(*own, JobResult(error=other))
+    assert status(site.topology).subscriptions[0].state == "Failed"
+    site.deliver().raise_error()
+    found = status(site.topology).subscriptions[0]
+    assert (found.state, found.last_error and found.last_error.number) == ("Rows differ", VALIDATION_FAILED)
+    assert _warned(site) == [("rows differ", "20574", "reporting")]
+    assert acknowledge_errors(site.topology, "ada") != []
+    assert (status(site.topology).wrong, _warned(site)) == ([], [])
+
+
+def _warned(site: Site) -> list[tuple[str, str, str]]:
+    with site.topology.distributor() as database:
+        (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
+    standing = standing_warnings(site.publication, Known(overview, None, None), datetime.now(UTC))
+    return [(it.kind.value, it.kind.number, it.subscription) for it in standing]
 
 
 def test_a_snapshots_error_is_healed_by_a_snapshot_alone(site: Site) -> None:
@@ -132,13 +158,13 @@ def test_an_acknowledged_error_counts_no_more_until_it_comes_again(site: Site) -
     assert status(site.topology).wrong == [
         "subscription reporting: its last run failed",
         "subscription reporting: its last error is not healed",
-        "subscription reporting: state Error",
+        "subscription reporting: state Failed",
     ]
     (done,) = acknowledge_errors(site.topology, "ada")
     assert done.startswith("acknowledged: error 20598 of reporting, ")
     assert acknowledge_errors(site.topology, "bob") == []
     found = status(site.topology)
-    assert (found.wrong, found.subscriptions[0].state) == ([], "Not running")
+    assert (found.wrong, found.subscriptions[0].state) == ([], "Idle")
     error = found.subscriptions[0].last_error
     assert error is not None
     assert (error.healed, error.acknowledged_by, error.next_steps) == (True, "ada", ())
@@ -161,7 +187,7 @@ def test_a_failed_validation_and_a_log_readers_error_are_acknowledged_together(s
         opened.database.history.record_validation(opened.record, opened.subscription, told)
     site.at_publisher("ALTER TABLE item DROP COLUMN note", "INSERT INTO item VALUES (1, 1)")
     assert site.read_log().error is not None
-    assert len(status(site.topology).wrong) == 3
+    assert len(status(site.topology).wrong) == 4
     assert len(acknowledge_errors(site.topology, "ada")) == 2
     assert status(site.topology).wrong == []
     assert _healed_as_monitored(site) == (True, True, True)

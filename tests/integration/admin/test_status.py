@@ -114,7 +114,7 @@ def test_a_server_that_is_away_is_named_and_the_others_are_told(
         (None, True) if "publisher" in away else ("ready", False)
     )
     known = "distribution" not in away
-    assert [it["state"] for it in (reporting, archive)] == (["Not running"] * 2 if known else [None, None])
+    assert [it["state"] for it in (reporting, archive)] == (["Idle"] * 2 if known else [None, None])
     assert [it["undelivered_commands"] for it in (reporting, archive)] == ([4, 4] if known else [None, None])
     # Without Publisher and distribution database nobody knows whose watermark is whose.
     assert reporting["watermark"] == (stood if known or "publisher" not in away else None)
@@ -184,7 +184,7 @@ def test_an_idle_subscription_tells_its_last_latency(site: Site, tmp_path: Path)
     site.run()
     outcome = _typed(site, file)
     assert outcome.status == 0
-    said = rf"^reporting: Not running\n  watermark 0x{watermark(site).hex()}\n  idle; last latency \d+\.\d s$"
+    said = rf"^reporting: Idle\n  watermark 0x{watermark(site).hex()}\n  idle; last latency \d+\.\d s$"
     assert re.search(said, outcome.out, re.MULTILINE)
     reporting = _reporting(site)
     assert (reporting.latency_seconds, (reporting.last_latency_seconds or 0.0) > 0) == (None, True)

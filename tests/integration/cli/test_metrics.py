@@ -73,8 +73,8 @@ def test_once_prints_where_all_stand(file: Path, environment: Mapping[str, str])
     assert 0 < _value(told.out, "latency_seconds", **_NAMES) < 600
     assert _value(told.out, "retained_log_bytes", publication="purchasing") > 0
     assert _value(told.out, "slot_wal_status", publication="purchasing", tranrepl_slot_wal_status="reserved") == 1
-    assert _value(told.out, "subscription_state", **_NAMES, tranrepl_subscription_state="Not running") == 1
-    assert _value(told.out, "subscription_state", **_NAMES, tranrepl_subscription_state="Error") == 0
+    assert _value(told.out, "subscription_state", **_NAMES, tranrepl_subscription_state="Idle") == 1
+    assert _value(told.out, "subscription_state", **_NAMES, tranrepl_subscription_state="Failed") == 0
     assert _value(told.out, "unhealed_error", publication="purchasing", subscription="") == 0
     assert _value(told.out, "settings_file_usable", file=str(file)) == 1
     assert _value(told.out, "wrong", publication="purchasing") == 0

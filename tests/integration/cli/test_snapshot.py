@@ -30,7 +30,7 @@ def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: Databases
     assert [it["rows"] for it in json.loads(ran.out)["reporting snapshot"]["snapshot"]] == [500, 2000]
     assert "snapshot for reporting: public.orders: 100%, 2,000 rows" in ran.err
     assert site.differences() == []
-    assert "Not running" in typed("status", file, environment=environment).out
+    assert "Idle" in typed("status", file, environment=environment).out
 
     site.at_subscriber("DELETE FROM orders", "UPDATE vendor SET name = 'wrong' WHERE vendor_id = 3")
     one = ("-s", "reporting", "--article", "public.orders")

@@ -141,7 +141,7 @@ class SubscriptionStatus(BaseModel):
     undelivered_at_most: bool = False
     """The store cannot be read from here: what the watermark is inside of counts as a whole."""
     estimated_seconds: int | None = None
-    """Seconds to deliver them, at the rate of the last runs; one for each command where no rate is known."""
+    """Seconds to deliver them, at the rate of the last runs; None where none was measured, or the last run failed."""
     waiting_articles: list[str] = []
     """Articles that wait for their snapshot, or whose snapshot is on its way."""
     stopped_articles: dict[str, str] = {}

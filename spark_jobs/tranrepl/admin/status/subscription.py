@@ -70,7 +70,7 @@ class SubscriptionQuestion:
             undelivered_transactions=known.backlog.transactions,
             undelivered_commands=known.backlog.commands,
             undelivered_at_most=known.backlog.at_most,
-            estimated_seconds=int(known.estimated_seconds),
+            estimated_seconds=None if known.estimated_seconds is None else int(known.estimated_seconds),
             latency_seconds=known.latency_seconds,
             last_latency_seconds=known.last_latency_seconds,
             latency=measured_latency(self.database, self.record, subscription),

@@ -14,7 +14,7 @@ from tranrepl.distributor.database.healing import ended_well, healed, stopped_sn
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus, msrepl_errors, mssubscriptions
-from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,11 @@ class RecordedError:
     def stands(self) -> bool:
         """Whether somebody has to do something about it."""
         return not (self.healed or self.skipped)
+
+    @property
+    def of_validation(self) -> bool:
+        """Whether rows differed."""
+        return (self.report.number or "").startswith(VALIDATION_FAILED)
 
     @property
     def text(self) -> str:
@@ -97,6 +102,11 @@ class Errors:
         return SkippedRows(count, next(iter(newest), None))
 
 
+def is_of_validation() -> sa.ColumnElement[bool]:
+    """Return what chooses the errors of validations that found rows which differ."""
+    return sa.func.coalesce(msrepl_errors.c.error_code.startswith(VALIDATION_FAILED), sa.false())
+
+
 def newest_errors(
     connection: sa.Connection,
     publication_id: int,
@@ -124,13 +134,14 @@ def errors_of_ids(
 
 
 def standing_errors(connection: sa.Connection, publication_id: int) -> Sequence[RecordedError]:
-    """Return the newest error of each subscription that is not deactivated, where it is not healed; by their names."""
+    """Return the newest error of each subscription that is not deactivated, and its newest one of a validation, where
+    they are not healed; by their names."""
     errors, subscription = msrepl_errors.c, mssubscriptions.c
     living = sa.select(subscription.subscription).where(
         subscription.publication_id == publication_id, subscription.status != SubscriptionStatus.INACTIVE
     )
     mine = sa.and_(errors.publication_id == publication_id, errors.subscription.in_(living), ~errors.skipped)
-    newest = sa.select(sa.func.max(errors.id)).where(mine).group_by(errors.subscription)
+    newest = sa.select(sa.func.max(errors.id)).where(mine).group_by(errors.subscription, is_of_validation())
     found = _read(connection, errors.id.in_(newest))
     return sorted((it for it in found if it.stands), key=lambda it: it.subscription or "")
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.selectable import LateralFromClause
 
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.errors import RecordedError, errors_of_ids
+from tranrepl.distributor.database.errors import RecordedError, errors_of_ids, is_of_validation
 from tranrepl.distributor.database.healing import ended_acknowledged
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
@@ -46,19 +46,22 @@ class SubscriptionState(StrEnum):
 
     EXPIRED = "Expired"
     """Deactivated: it must be reinitialized."""
-    ERROR = "Error"
+    FAILED = "Failed"
+    ROWS_DIFFER = "Rows differ"
+    """A validation has found rows that differ, and none of all articles has passed since."""
     PERFORMANCE_CRITICAL = "Performance critical"
     EXPIRING_SOON = "Expiring soon"
     UNINITIALIZED = "Uninitialized"
     RETRYING = "Retrying failed command"
-    NOT_RUNNING = "Not running"
+    IDLE = "Idle"
     RUNNING = "Running"
 
 
 WRONG_STATES = frozenset(
     {
         SubscriptionState.EXPIRED,
-        SubscriptionState.ERROR,
+        SubscriptionState.FAILED,
+        SubscriptionState.ROWS_DIFFER,
         SubscriptionState.PERFORMANCE_CRITICAL,
         SubscriptionState.EXPIRING_SOON,
         SubscriptionState.RETRYING,
@@ -108,7 +111,9 @@ class SubscriptionOverview:
     watermark: bytes
     last_run: AgentRun | None
     last_error: RecordedError | None
-    """Newest error that is no skipped command."""
+    """Newest error that is no skipped command; where it is healed, the one of a validation that stands."""
+    rows_differ: RecordedError | None
+    """Newest error of a validation, as long as it stands."""
     backlog: Backlog
     delivery_rate: float | None
     """Commands a second of the last run that delivered without an error, else of all on average; None before the first.
@@ -126,9 +131,11 @@ class SubscriptionOverview:
         return None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
     @property
-    def estimated_seconds(self) -> float:
-        """Seconds to deliver the backlog, at the rate of the last runs; one for each command where no rate is known."""
-        return self.backlog.commands / (self.delivery_rate or 1.0)
+    def estimated_seconds(self) -> float | None:
+        """Seconds to deliver the backlog, at the rate of the last runs; None where no rate was measured, or where the
+        last run failed: nothing is delivered then."""
+        failed = self.status is SubscriptionStatus.INACTIVE or (self.last_run is not None and self.last_run.failed)
+        return None if failed or self.delivery_rate is None else self.backlog.commands / self.delivery_rate
 
     def is_slow(self, publication: Publication) -> bool:
         """Return whether the first undelivered command has waited for the publication's `latency_threshold`."""
@@ -145,14 +152,15 @@ class SubscriptionOverview:
         run = self.last_run.standing if self.last_run is not None else None
         found = {
             SubscriptionState.EXPIRED: self.status is SubscriptionStatus.INACTIVE,
-            SubscriptionState.ERROR: run is RunStatus.FAIL,
+            SubscriptionState.FAILED: run is RunStatus.FAIL,
+            SubscriptionState.ROWS_DIFFER: self.rows_differ is not None,
             SubscriptionState.PERFORMANCE_CRITICAL: self.is_slow(publication),
             SubscriptionState.EXPIRING_SOON: self.expires_soon(publication),
             SubscriptionState.UNINITIALIZED: run is None or self.status in WITHOUT_SNAPSHOT,
             SubscriptionState.RETRYING: run is RunStatus.RETRY,
             SubscriptionState.RUNNING: run in (RunStatus.START, RunStatus.IN_PROGRESS),
         }
-        return next((state for state, holds in found.items() if holds), SubscriptionState.NOT_RUNNING)
+        return next((state for state, holds in found.items() if holds), SubscriptionState.IDLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +258,9 @@ def _subscriptions(
     """Return the chosen subscriptions, in the order of their names. `watermarks`: those that Subscribers gave."""
     rows = connection.execute(_select_subscriptions(chosen, watermarks)).all()
     found = {it.subscription_id: bytes(it.watermark) for it in rows}
-    errors = errors_of_ids(connection, {it.error_id for it in rows if it.error_id is not None}, found)
+    numbers = {number for it in rows for number in (it.error_id, it.validation_error_id) if number is not None}
+    errors = errors_of_ids(connection, numbers, found)
+    differing = {number: it for number, it in errors.items() if it.stands and it.of_validation}
     return [
         (
             row,
@@ -259,7 +269,8 @@ def _subscriptions(
                 status=SubscriptionStatus(row.status),
                 watermark=bytes(row.watermark),
                 last_run=_run(row),
-                last_error=errors.get(row.error_id),
+                last_error=_worst(errors.get(row.error_id), differing.get(row.validation_error_id)),
+                rows_differ=differing.get(row.validation_error_id),
                 backlog=Backlog(int(row.transactions), int(row.commands), row.since),
                 delivery_rate=row.delivery_rate,
                 last_latency_seconds=None if row.delivery_latency is None else row.delivery_latency / 1000,
@@ -278,7 +289,9 @@ def _select_subscriptions(chosen: sa.ColumnElement[bool], watermarks: Mapping[in
     average = sa.select(sa.func.avg(history.delivery_rate)).where(mine, history.delivery_rate > 0).scalar_subquery()
     measured = _newest(msdistribution_history, mine & history.delivery_latency.is_not(None), "measured")
     known = _newest(msdistribution_history, mine & history.xact_seqno.is_not(None), "known")
-    error = _newest_error(subscription.publication_id, msrepl_errors.c.subscription == subscription.subscription)
+    its_errors = msrepl_errors.c.subscription == subscription.subscription
+    error = _newest_error(subscription.publication_id, its_errors)
+    validated = _newest_error(subscription.publication_id, its_errors & is_of_validation(), "validation_error")
     recorded = sa.func.coalesce(known.c.xact_seqno, subscription.subscription_seqno, FIRST_XACT_SEQNO)
     given = {number: sa.literal(it, sa.LargeBinary) for number, it in watermarks.items()}
     watermark = sa.case(given, value=subscription.subscription_id, else_=recorded) if given else recorded
@@ -299,10 +312,11 @@ def _select_subscriptions(chosen: sa.ColumnElement[bool], watermarks: Mapping[in
     return (
         sa.select(subscription.publication_id, subscription.subscription_id, subscription.subscription)
         .add_columns(subscription.status, watermark.label("watermark"), error.c.id.label("error_id"))
+        .add_columns(validated.c.id.label("validation_error_id"))
         .add_columns(sa.func.coalesce(delivered.c.delivery_rate, average).label("delivery_rate"))
         .add_columns(measured.c.delivery_latency, *_columns_of_run(newest))
         .add_columns(backlog.c.transactions, backlog.c.commands, backlog.c.since)
-        .select_from(_joined(publications, newest, delivered, measured, known, error, backlog))
+        .select_from(_joined(publications, newest, delivered, measured, known, error, validated, backlog))
         .where(chosen)
         .order_by(subscription.subscription)
     )
@@ -333,11 +347,17 @@ def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newe
     return rows.order_by(history.c.id.desc()).limit(1).lateral(name)
 
 
-def _newest_error(publication_id: sa.ColumnElement[int], chosen: sa.ColumnElement[bool]) -> LateralFromClause:
+def _worst(newest: RecordedError | None, of_validation: RecordedError | None) -> RecordedError | None:
+    return of_validation if newest is None or (newest.healed and of_validation is not None) else newest
+
+
+def _newest_error(
+    publication_id: sa.ColumnElement[int], chosen: sa.ColumnElement[bool], name: str = "error"
+) -> LateralFromClause:
     """Return the newest error that is no skipped command: those stopped nothing."""
     errors = msrepl_errors.c
     rows = sa.select(errors.id).where(errors.publication_id == publication_id, chosen, ~errors.skipped)
-    return rows.order_by(errors.id.desc()).limit(1).lateral("error")
+    return rows.order_by(errors.id.desc()).limit(1).lateral(name)
 
 
 def _joined(table: sa.FromClause, *each: LateralFromClause) -> sa.FromClause:

@@ -10,10 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.database.errors import is_of_validation
 from tranrepl.distributor.database.healing import is_snapshot
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, seqno_text
 from tranrepl.distributor.tables import RunStatus, msdistribution_history, mslogreader_history, msrepl_errors
-from tranrepl.errors import VALIDATION_FAILED
 from tranrepl.jobs.validation_report import COUNTS_EQUAL, PASSED
 
 
@@ -94,9 +94,7 @@ def agent_of_row() -> sa.ColumnElement[str]:
     """Return whose run a row of `msdistribution_history` is of: a snapshot's has its progress, a validation's what it
     found."""
     history = msdistribution_history.c
-    differs = sa.exists().where(
-        msrepl_errors.c.id == history.error_id, msrepl_errors.c.error_code.startswith(VALIDATION_FAILED)
-    )
+    differs = sa.exists().where(msrepl_errors.c.id == history.error_id, is_of_validation())
     validation = sa.or_(
         history.comments.startswith(PASSED),
         history.comments.startswith(COUNTS_EQUAL.capitalize()),
