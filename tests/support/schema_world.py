@@ -14,8 +14,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.subscriber import Subscriber
 
 _COLUMNS = """SELECT column_name, data_type, is_nullable, generation_expression FROM information_schema.columns
 WHERE table_schema = 'public' AND table_name = %s ORDER BY column_name"""

@@ -27,7 +27,7 @@ from tranrepl.schema.labels import LabelDifference
 from tranrepl.schema.messages import AlteredTable, Subject
 from tranrepl.settings.publication import Publication, Subscription
 from tranrepl.snapshot.definitions import bring_to_definitions, tables_behind
-from tranrepl.subscriber.subscriber import Subscriber
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.topology import Topology
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)

@@ -41,9 +41,9 @@ from tranrepl.settings.following import edits
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import PublishedTables, registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.shared_tables import Claim, sharing_problems, snapshot_problems
 from tranrepl.subscriber.snapshot import SnapshotArticle
-from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.tables_version import REVISION
 from tranrepl.topology import Topology
 

@@ -15,7 +15,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article, Publication
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.subscriber import Subscriber
+from tranrepl.subscriber.base.subscriber import Subscriber
 
 _WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.subscriber.subscriber import Subscriber
+from tranrepl.subscriber.base.subscriber import Subscriber
 
 Say = Callable[[str], None]
 

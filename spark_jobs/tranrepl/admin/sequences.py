@@ -11,8 +11,8 @@ from tranrepl.model.sequences import FoundSequences
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.settings.registration import registered_article
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.sequences import SequenceScope
-from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl sequences"

@@ -36,8 +36,8 @@ from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import file_names, registered_article
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
-from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.topology import Topology
 
 Tables = Sequence[tuple[Article, TableDescription]]

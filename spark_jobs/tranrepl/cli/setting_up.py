@@ -26,8 +26,8 @@ from tranrepl.settings.publication import Publication, json_schema
 from tranrepl.settings.registration import registered_article
 from tranrepl.spark.class_archive import make_archive
 from tranrepl.spark.submit import submit
+from tranrepl.subscriber.procedure_names import Scripted
 from tranrepl.subscriber.registry import SCRIPTED_KINDS, Script, script_of
-from tranrepl.subscriber.subscriber import Scripted
 from tranrepl.topology import Topology
 
 

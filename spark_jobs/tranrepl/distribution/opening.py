@@ -21,9 +21,9 @@ from tranrepl.errors import (
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.next_steps import reinitialize_subscription
 from tranrepl.settings.publication import SyncType
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import at_same_position, is_before
-from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.topology import Topology
 

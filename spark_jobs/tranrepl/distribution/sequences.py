@@ -22,8 +22,8 @@ from tranrepl.model.sequences import (
     without_sequence,
 )
 from tranrepl.settings.publication import Subscription
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.sequences import SequenceScope, SubscriberSequences
-from tranrepl.subscriber.subscriber import Subscriber
 
 if TYPE_CHECKING:
     # A delivery without sequences does without the Publisher's modules.

@@ -20,8 +20,9 @@ from tranrepl.publisher.snapshot import needing_registered_tables, renamed_or_dr
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.base.snapshot import Snapshot
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
-from tranrepl.subscriber.snapshot import SnapshotArticle, SubscriberSnapshot
+from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class OpenSnapshot:
     request: SnapshotRequest
     opened: OpenDistribution
     publisher: Publisher
-    target: SubscriberSnapshot
+    target: Snapshot
     articles: tuple[SnapshotArticle, ...]
     sizes: Mapping[str, int]
     """Bytes of each article's table."""

@@ -9,11 +9,12 @@ from typing import Protocol
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applier, ApplierOptions
+from tranrepl.subscriber.base.snapshot import Snapshot
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.base.teardown import Teardown
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
-from tranrepl.subscriber.snapshot import Loader, SubscriberSnapshot
-from tranrepl.subscriber.subscriber import Subscriber
+from tranrepl.subscriber.snapshot import Loader
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
@@ -48,7 +49,7 @@ class Dialect(Protocol):
 
     def snapshot(
         self, connection: Connection, key: SubscriptionKey, application_name: str
-    ) -> AbstractContextManager[SubscriberSnapshot]:
+    ) -> AbstractContextManager[Snapshot]:
         """Connect to initialise the subscription."""
         ...
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import Method, Operation, Propagation
@@ -15,6 +16,14 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import NameCase, NameLimit
 
 PREFIXES = {Operation.INSERT: "sp_MSins_", Operation.UPDATE: "sp_MSupd_", Operation.DELETE: "sp_MSdel_"}
+
+
+class Scripted(Enum):
+    """Which procedures of an article are scripted."""
+
+    GENERATED = auto()
+    CUSTOM = auto()
+    """Skeletons of the custom ones: the right signature, and a body that does what the generated one would do."""
 
 
 def procedure_name(operation: Operation, destination: TableName, limit: NameLimit) -> str:

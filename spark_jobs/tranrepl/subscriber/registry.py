@@ -14,7 +14,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.dialect import Dialect
 from tranrepl.subscriber.postgres.dialect import PostgresDialect
-from tranrepl.subscriber.subscriber import Scripted
+from tranrepl.subscriber.procedure_names import Scripted
 
 if TYPE_CHECKING:
     from tranrepl.subscriber.base.database import SqlDatabase

@@ -1,4 +1,4 @@
-"""What a snapshot asks of a Subscriber, whatever its database: the interface, and what all of them share.
+"""Words of a snapshot at a Subscriber, whatever its database.
 
 `MSreplication_snapshots` has a row for each range of a table that is loaded, written in the transaction that loads it,
 and row 0 for the article itself: it names the snapshot that may load, so that one that was given up cannot any more,
@@ -7,7 +7,7 @@ and where the last one that was loaded stands, so that a Subscriber of before it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Protocol
@@ -18,8 +18,6 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import next_mark, seqnos_of_one_place
 from tranrepl.next_steps import FINISH_BATCH
 from tranrepl.settings.publication import Article, PreCreation
-from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.subscription import SubscriptionPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,71 +92,6 @@ class LoadedRange:
     number: int
     rows: int
     bytes: int
-
-
-class SubscriberSnapshot(Protocol):
-    """The driver's side of a snapshot at one subscription's Subscriber."""
-
-    def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
-        """Yield destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
-        ...
-
-    def delete_before_changes(
-        self,
-        snapshot: str,
-        rows: Sequence[OwnedRows],
-        chosen: Collection[str],
-        position: SubscriptionPosition,
-        *,
-        not_for_replication: bool,
-    ) -> DeletedRows:
-        """Delete those of the rows that are of the chosen articles, by name, and of articles that refer to them, while
-        the tables stand as the conditions say: once they are altered, no condition may tell these rows from others'.
-
-        Ranges of earlier snapshots do not load them any more. An article is passed over whose table is not there, or
-        lacks what its condition reads: that is told of a chosen one.
-
-        Raises FencedError where the subscription is not at `position` any more, ConfigurationError where a destination
-        is not empty.
-        """
-        ...
-
-    def begin(
-        self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
-    ) -> bytes:
-        """Fence off deliveries that are on their way and ranges of earlier snapshots, and make the destinations ready.
-        Returns the watermark that stands for this snapshot from now on.
-
-        Raises ConfigurationError where a destination is not empty, TransientError where a commit batch is half
-        delivered and the subscription as such goes on (not `whole`).
-        """
-        ...
-
-    def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
-        """Return which destinations must be loaded before which, by the foreign keys that act there. Raises
-        ConfigurationError where they have no order."""
-        ...
-
-    def loaded(self, snapshot: str) -> list[LoadedRange]:
-        """Return the ranges that are committed of this snapshot."""
-        ...
-
-    def build(self, article: SnapshotArticle) -> None:
-        """Build the indexes of one destination that were left for after the load. Several sessions may, each another
-        one's."""
-        ...
-
-    def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
-        """Make the foreign keys that were left for after the load."""
-        ...
-
-    def end(
-        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
-    ) -> None:
-        """Record that the load is complete, and shows all up to `xact_seqno`; that becomes the watermark where the
-        subscription as such begins there (`whole`). Raises FencedError where another snapshot or delivery was here
-        since `begin`."""
-        ...
 
 
 class Loader(Protocol):

@@ -15,7 +15,7 @@ from support.site import Rows, Site
 from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.settings.registration import registered_article
-from tranrepl.subscriber.subscriber import Scripted
+from tranrepl.subscriber.procedure_names import Scripted
 
 _SUBSCRIPTIONS = [
     {"name": "reporting", "connection": "subscriber"},

@@ -25,7 +25,7 @@ from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.model.names import TableName
 from tranrepl.settings.registration import registered_article
-from tranrepl.subscriber.subscriber import Scripted
+from tranrepl.subscriber.procedure_names import Scripted
 
 NAME = "a\"b`c;'\\ -- %s %(x)s :y {} $$"
 VALUE = "x'); DROP TABLE canary; -- \\' OR 1=1 \\\\' %s %(x)s :y {} $$ /*\n\t\\"

@@ -19,8 +19,8 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.procedure_names import Scripted
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.subscriber import Scripted
 from tranrepl.subscriber.subscription import SubscriptionPosition
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]

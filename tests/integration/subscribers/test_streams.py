@@ -23,10 +23,10 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.subscriber import Subscriber
 from tranrepl.subscriber.subscription import SubscriptionPosition
 
 VENDOR = (Column("id", "integer", key=1), Column("name", "varchar(40)"))

@@ -17,8 +17,8 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.destination import intended_target
 from tranrepl.subscriber.base.statements import Shape, statement
 from tranrepl.subscriber.mssql.database import SqlServer
+from tranrepl.subscriber.procedure_names import Scripted
 from tranrepl.subscriber.registry import script_of
-from tranrepl.subscriber.subscriber import Scripted
 
 VENDOR = [
     Column("BusinessEntityID", "integer", key=1),

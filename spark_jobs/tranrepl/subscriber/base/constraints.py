@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from tranrepl.errors import ConfigurationError
-from tranrepl.settings.publication import Subscription
 from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.target import SqlTarget
-from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck
 from tranrepl.subscriber.constraints import (
     ArticleTable,
     Constraints,
@@ -52,39 +49,3 @@ def _places(targets: Sequence[SqlTarget]) -> list[Place]:
 
 def _names(target: SqlTarget) -> tuple[str, ...]:
     return tuple(it.catalogue_name for it in target.columns)
-
-
-def foreign_key_problems(able: Capabilities, where: str, subscription: Subscription) -> Iterator[ConfigurationError]:
-    """Yield why setup cannot create foreign keys there, or why they would stop a delivery."""
-    match able.foreign_keys:
-        case ForeignKeyCheck.NONE:
-            yield ConfigurationError(
-                f"{where}: foreign_keys: setup creates no foreign keys in {able.title}", remedy="foreign_keys: false"
-            )
-        case ForeignKeyCheck.AT_ONCE if not able.not_for_replication:
-            yield ConfigurationError(
-                f"{where}: foreign_keys: {_checks_at_once(able)}; {able.why_for_replication}",
-                remedy="foreign_keys: false",
-            )
-        case ForeignKeyCheck.AT_ONCE if not subscription.not_for_replication:
-            yield ConfigurationError(
-                f"{where}: foreign_keys: {_checks_at_once(able)}",
-                remedy="not_for_replication: true for this subscription, or foreign_keys: false",
-            )
-
-
-def _checks_at_once(able: Capabilities) -> str:
-    return (
-        f"{able.title} checks a foreign key at once, and a parent's DELETE comes before those of the children that it "
-        "cascaded to"
-    )
-
-
-def not_for_replication_problems(able: Capabilities, where: str) -> Iterator[ConfigurationError]:
-    """Yield a problem where sessions of this database cannot keep foreign keys from acting."""
-    if not able.not_for_replication:
-        yield ConfigurationError(
-            f"{where}: not_for_replication: "
-            + (able.why_for_replication or f"a session of {able.title} cannot keep foreign keys from acting"),
-            remedy="not_for_replication: false; drop or disable what must not act at the Subscriber's tables",
-        )

@@ -43,6 +43,7 @@ from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.comparison import SubscriberComparison
+from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.value_conversion import PLAIN_TYPES, Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
@@ -301,10 +302,6 @@ class SqlDatabase(ModelDatabase):
 
     # Names and types
 
-    def place(self, table: TableName) -> tuple[str | None, str]:
-        """Return schema and name of a destination table."""
-        return table.schema, table.table
-
     def has_schema(self, session: sa.Connection, name: str) -> bool:
         return name in sa.inspect(session).get_schema_names()
 
@@ -341,9 +338,15 @@ class SqlDatabase(ModelDatabase):
         return None
 
     def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
-        """Return a table's foreign keys, where setup makes any."""
         del session, table
         return []
+
+    def add_foreign_key_text(self, key: ForeignKey) -> str:
+        """Return the statement, with a name of the database's own: two tables of a schema may not have keys of one
+        name, as the Publisher's may."""
+        columns, others = (", ".join(map(self.identifiers.quoted, it)) for it in (key.columns, key.referenced_columns))
+        table, referenced = self.qualified(key.table), self.qualified(key.referenced)
+        return f"ALTER TABLE {table} ADD FOREIGN KEY ({columns}) REFERENCES {referenced} ({others})"
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         """Return the type that setup gives a column; `indexed`: of the primary key, where long types have no place."""

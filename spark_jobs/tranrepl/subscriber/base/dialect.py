@@ -14,7 +14,6 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.apply import SqlApplier
-from tranrepl.subscriber.base.constraints import not_for_replication_problems
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.sql_snapshot import SqlLoader, SqlSnapshot
 from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
@@ -61,7 +60,7 @@ class SqlDialect:
         with translated_errors(where, self._database), self._connected(connection) as session:
             database = self._database.of_server(session)
             if options.not_for_replication:
-                for problem in not_for_replication_problems(database.capabilities, where):
+                for problem in database.not_for_replication_problems(session, where):
                     raise problem
             applying = session.execution_options(**{APPLIES: True})
             database.configure_session(applying, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from typing import Any
@@ -11,7 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.names import TableName
 from tranrepl.subscriber.capabilities import Capabilities
+from tranrepl.subscriber.foreign_keys import ForeignKey
 
 
 class RowLock(Enum):
@@ -32,6 +35,17 @@ class ModelDatabase(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities: ...
+
+    def not_for_replication_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
+        """Yield a problem where the session cannot keep foreign keys from acting."""
+        del session
+        able = self.capabilities
+        if not able.not_for_replication:
+            yield ConfigurationError(
+                f"{where}: not_for_replication: "
+                + (able.why_for_replication or f"a session of {able.title} cannot keep foreign keys from acting"),
+                remedy="not_for_replication: false; drop or disable what must not act at the Subscriber's tables",
+            )
 
     @abstractmethod
     def transaction(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
@@ -83,6 +97,26 @@ class ModelDatabase(ABC):
         meanwhile."""
         session.execute(sa.insert(table), rows)
         return len(rows)
+
+    # Destinations
+
+    @abstractmethod
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> Sequence[ForeignKeyDescription]:
+        """Return a table's foreign keys, where setup makes any."""
+
+    def foreign_keys_of(
+        self, session: sa.Connection, tables: Sequence[TableName]
+    ) -> Mapping[TableName, Sequence[ForeignKeyDescription]]:
+        """Return the foreign keys of tables."""
+        return {it: self.foreign_keys(session, it) for it in tables}
+
+    def place(self, table: TableName) -> tuple[str | None, str]:
+        """Return schema and name of a destination table."""
+        return table.schema, table.table
+
+    @abstractmethod
+    def add_foreign_key_text(self, key: ForeignKey) -> str:
+        """Return the statement that creates a foreign key."""
 
     # Teardown
 

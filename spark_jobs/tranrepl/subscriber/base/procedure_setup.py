@@ -3,7 +3,7 @@ where they are custom."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import sqlalchemy as sa
 
@@ -44,8 +44,16 @@ def unseen_texts(at: str, called: Mapping[str, StoredProcedure | None], grant: s
         )
 
 
+def made_procedures(scripter: ProcedureScripter, target: SqlTarget) -> list[GeneratedProcedure]:
+    """Return the procedures that setup makes for an article."""
+    return [
+        GeneratedProcedure(str(target.article.source), it.name.name, it.create)
+        for it in generated_procedures(scripter, target)
+    ]
+
+
 class ProcedureSetup:
-    """One subscription's procedures, read and made in whatever transaction is open."""
+    """One subscription's procedures as a schema change leaves them, read and made in whatever transaction is open."""
 
     def __init__(
         self,
@@ -60,21 +68,10 @@ class ProcedureSetup:
         self._where = where
         self._generated = GeneratedProcedures(session, database, key, where)
 
-    def set_up(self, targets: Sequence[SqlTarget]) -> list[str]:
-        """Create or regenerate the generated procedures of articles; one that was edited by hand, and is called as
-        before, is left alone. Return what was done."""
-        return self._generated.set_up([it for target in targets for it in self._made(target)])
-
     def follow(self, target: SqlTarget) -> list[str]:
         """Regenerate the generated procedures for another definition of the article. One that was edited by hand is
         left alone: `problems` has found that it takes what it is called with."""
-        return self._generated.follow(self._made(target))
-
-    def _made(self, target: SqlTarget) -> list[GeneratedProcedure]:
-        return [
-            GeneratedProcedure(str(target.article.source), it.name.name, it.create)
-            for it in generated_procedures(self._scripter, target)
-        ]
+        return self._generated.follow(made_procedures(self._scripter, target))
 
     def problems(self, old: RegisteredArticle, new: RegisteredArticle) -> Iterator[CustomProcedureError]:
         """Yield custom procedures, and generated ones that were edited by hand, that do not take what commands of a new

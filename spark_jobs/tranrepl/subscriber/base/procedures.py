@@ -15,8 +15,7 @@ from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.capabilities import NameLimit
-from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
-from tranrepl.subscriber.subscriber import Scripted
+from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, called_procedure, generates
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,65 +1,216 @@
-"""The driver's side of a snapshot at a Subscriber: what every kind of database does alike."""
+"""The driver's side of a snapshot at one subscription's Subscriber."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
 
 import sqlalchemy as sa
+from sqlalchemy.sql import quoted_name
 
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.names import TableName
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
-from tranrepl.subscriber.base.subscriber import ModelSubscriber
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.snapshot import LoadedRange, LoadOrder, SnapshotArticle, fence_after, load_order
-from tranrepl.subscriber.subscription import SubscriptionKey
+from tranrepl.subscriber.row_filter_translation import columns_read
+from tranrepl.subscriber.snapshot import (
+    DeletedRows,
+    LoadedRange,
+    LoadOrder,
+    OwnedRows,
+    SnapshotArticle,
+    fence_after,
+    half_delivered,
+    load_order,
+    not_empty,
+    referring,
+)
+from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
 
 
-class Tables(Protocol):
-    """Tables that a snapshot empties."""
+class EmptiedTables(ABC):
+    """The tables that a snapshot empties, as they are in the session: of the article's rows, in the open
+    transaction."""
 
-    def parents(self, articles: Iterable[SnapshotArticle]) -> Mapping[str, Iterable[str]]:
+    def __init__(self, core: sa.Connection, database: ModelDatabase) -> None:
+        self._core = core
+        self._kind = database
+
+    def parents(self, articles: Iterable[SnapshotArticle]) -> dict[str, list[str]]:
         """Return by article those of the articles that its rows refer to."""
-        ...
+        names = {it.article.destination: it.name for it in articles}
+        found = self._kind.foreign_keys_of(self._core, list(names))
+        return {
+            name: [names[key.referenced] for key in found.get(table, ()) if key.referenced in names]
+            for table, name in names.items()
+        }
+
+    def holds_rows(self, it: SnapshotArticle) -> bool:
+        query = sa.select(sa.literal(1)).select_from(self._table(it)).limit(1)
+        return self._core.execute(query).first() is not None
+
+    def _table(self, it: SnapshotArticle) -> sa.TableClause:
+        schema, name = self._kind.place(it.article.destination)
+        return sa.table(
+            quoted_name(name, quote=True), schema=None if schema is None else quoted_name(schema, quote=True)
+        )
+
+    def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:
+        """Yield those whose tables are there, each with the columns that its condition reads and the table lacks."""
+        read = {it.name: columns_read(it.condition) if it.condition is not None else frozenset() for it in rows}
+        wanted = {it.article.article.destination: read[it.name] for it in rows}
+        lacking = self._lacking_columns(wanted)
+        for it in rows:
+            if (columns := lacking.get(it.article.article.destination)) is not None:
+                yield it, columns
+
+    @abstractmethod
+    def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
+        """Return which of the columns lack, by table; of tables that are there."""
+
+    @abstractmethod
+    def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
+        """Delete the rows of articles, which may refer to `parents`, by name. Raises ConfigurationError where these
+        make a circle that the database cannot delete."""
 
 
-class ModelSnapshot:
-    """All of a snapshot but how its destinations are made ready."""
+class Snapshot(ABC):
+    """It is one transaction up to the load where DDL is part of a transaction. Elsewhere the database commits by itself
+    at a CREATE or DROP: what an earlier snapshot has begun is known before any of that is done."""
 
     def __init__(
         self,
         core: sa.Connection,
         database: ModelDatabase,
         key: SubscriptionKey,
-        subscriber: ModelSubscriber,
-        tables: Tables,
+        subscriber: Subscriber,
+        tables: EmptiedTables,
     ) -> None:
         self.where = subscriber.where
         self._core = core
         self._kind = database
         self._model = subscriber
-        self._referring = tables
+        self._emptied = tables
         self._rows = SnapshotRows(core, database, key)
 
     def _transaction(self) -> AbstractContextManager[None]:
         return self._kind.transaction(self._core, self.where)
 
+    def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
+        """Yield destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
+        untouched = [it for it in articles if it.settings.pre_creation_cmd is PreCreation.NONE]
+        interrupted = self._interrupted(untouched)
+        with self._model.reading_together([(it.settings, it.source) for it in untouched]):
+            for it in untouched:
+                if it.name not in interrupted and self._model.has_destination(it.article.destination):
+                    with self._transaction():
+                        in_the_way = self._emptied.holds_rows(it)
+                    if in_the_way:
+                        yield not_empty(self.where, it)
+
+    def _interrupted(self, articles: Sequence[SnapshotArticle]) -> set[str]:
+        """Return the articles whose rows are an earlier snapshot's, which found the table empty."""
+        if not articles or not self._model.has_snapshots():
+            return set()
+        with self._transaction():
+            return self._rows.interrupted([it.name for it in articles])
+
+    def delete_before_changes(
+        self,
+        snapshot: str,
+        rows: Sequence[OwnedRows],
+        chosen: Collection[str],
+        position: SubscriptionPosition,
+        *,
+        not_for_replication: bool,
+    ) -> DeletedRows:
+        """Delete those of the rows that are of the chosen articles, by name, and of articles that refer to them, while
+        the tables stand as the conditions say: once they are altered, no condition may tell these rows from others'.
+
+        Ranges of earlier snapshots do not load them any more. An article is passed over whose table is not there, or
+        lacks what its condition reads: the result says so of a chosen one.
+
+        Raises FencedError where the subscription is not at `position` any more, ConfigurationError where a destination
+        is not empty.
+        """
+        with self._kind.together(self._core, self.where):
+            for problem in self.problems([it.article for it in rows]):
+                raise problem
+            if position.applied_before is not None and not position.is_half_delivered:
+                # A snapshot that was killed while it altered a table had deleted its rows before.
+                done = self._interrupted([it.article for it in rows])
+                rows = [it for it in rows if it.name not in done]
+            self._configure(not_for_replication=not_for_replication)
+            with self._transaction():
+                self._model.hold(position)
+                there = list(self._emptied.lacking(rows))
+                found = {it.name: it for it, columns in there if not columns}
+                parents = {} if not_for_replication else self._emptied.parents(it.article for it in found.values())
+                deleted = found.keys() & referring(parents, chosen)
+                self._rows.announce(snapshot, sorted(deleted))
+                self._emptied.delete_all([found[it] for it in sorted(deleted)], parents)
+        left = [it.lacking(self.where, columns) for it, columns in there if columns and it.name in chosen]
+        return DeletedRows(frozenset(deleted), tuple(left))
+
+    def begin(
+        self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
+    ) -> bytes:
+        """Fence off deliveries that are on their way and ranges of earlier snapshots, and make the destinations ready.
+        Returns the watermark that stands for this snapshot from now on.
+
+        Raises ConfigurationError where a destination is not empty, TransientError where a commit batch is half
+        delivered and the subscription as such goes on (not `whole`).
+        """
+        with self._kind.together(self._core, self.where):
+            for problem in self.problems(articles):
+                raise problem
+            position = self._model.position()
+            if not whole and position.is_half_delivered:
+                raise half_delivered(self.where)
+            fence = fence_after(position.watermark)
+            self._model.move_watermark(position.watermark, fence)
+            interrupted = self._interrupted(articles)
+            with self._transaction():
+                # Ranges that still load hold these rows first, and the tables after.
+                self._rows.announce(snapshot, [it.name for it in articles])
+            self._make_ready(articles, interrupted, not_for_replication=not_for_replication)
+        return fence
+
+    @abstractmethod
+    def _configure(self, *, not_for_replication: bool) -> None:
+        """Keep foreign keys from acting where they are not to."""
+
+    @abstractmethod
+    def _make_ready(
+        self, articles: Sequence[SnapshotArticle], interrupted: Collection[str], *, not_for_replication: bool
+    ) -> None:
+        """Create the destinations that lack, and empty the others; `interrupted` hold rows of an earlier snapshot that
+        found them empty."""
+
     def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
+        """Return which destinations must be loaded before which, by the foreign keys that act there. Raises
+        ConfigurationError where they have no order."""
         if not_for_replication:
             return load_order(dict.fromkeys((it.name for it in articles), ()))
         with self._transaction():
-            return load_order(self._referring.parents(articles))
+            return load_order(self._emptied.parents(articles))
 
     def loaded(self, snapshot: str) -> list[LoadedRange]:
+        """Return the ranges that are committed of this snapshot."""
         with self._transaction():
             return self._rows.loaded(snapshot)
 
     def build(self, article: SnapshotArticle) -> None:
-        """Do nothing: tables are filled with their indexes."""
+        """Build the indexes of one destination that were left for after the load, where the database leaves any.
+        Several sessions may, each another one's."""
+        del article
 
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
+        """Make the foreign keys that were left for after the load."""
         dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
         for key in foreign_keys:
             if key.table in dropped or key.referenced in dropped:
@@ -68,6 +219,9 @@ class ModelSnapshot:
     def end(
         self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
     ) -> None:
+        """Record that the load is complete, and shows all up to `xact_seqno`; that becomes the watermark where the
+        subscription as such begins there (`whole`). Raises FencedError where another snapshot or delivery was here
+        since `begin`."""
         names = [it.name for it in articles]
         with self._transaction():
             self._rows.require_held(snapshot, names, self.where)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.sql import quoted_name
 
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
 from tranrepl.model.row_images import values
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.destination import find_destinations, target
 from tranrepl.subscriber.base.execution import BulkInsert
-from tranrepl.subscriber.base.snapshot import ModelSnapshot
+from tranrepl.subscriber.base.model_database import execute_ddl
+from tranrepl.subscriber.base.snapshot import EmptiedTables, Snapshot
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.statements import (
@@ -36,41 +37,29 @@ from tranrepl.subscriber.base.statements import (
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.row_filter_translation import columns_read, translated_filter
+from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.row_not_found import key_text
-from tranrepl.subscriber.snapshot import (
-    DeletedRows,
-    LoadedRange,
-    OwnedRows,
-    SnapshotArticle,
-    fence_after,
-    half_delivered,
-    load_order,
-    not_empty,
-    referring,
-)
-from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
+from tranrepl.subscriber.snapshot import LoadedRange, OwnedRows, SnapshotArticle, load_order
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 
-class EmptiedTables:
-    """The tables as they are in the session."""
-
+class SqlEmptiedTables(EmptiedTables):
     def __init__(self, session: sa.Connection, database: SqlDatabase) -> None:
-        self._session = session
+        super().__init__(session, database)
         self._database = database
 
-    def parents(self, articles: Iterable[SnapshotArticle]) -> dict[str, list[str]]:
-        """Return by article those of the articles that its rows refer to."""
-        destinations = {it.article.destination: it.name for it in articles}
-        parents: dict[str, list[str]] = {}
-        for destination, name in destinations.items():
-            keys = self._database.foreign_keys(self._session, destination)
-            parents[name] = [destinations[key.referenced] for key in keys if key.referenced in destinations]
-        return parents
+    def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
+        tables = find_destinations(self._core, self._database, list(wanted))
+        return {
+            name: wanted[name] - table.spelled_as(sorted(wanted[name])).columns.keys() for name, table in tables.items()
+        }
 
-    def holds_rows(self, it: SnapshotArticle) -> bool:
-        query = sa.select(sa.literal(1)).select_from(self._table(it)).limit(1)
-        return self._session.execute(query).first() is not None
+    def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
+        """Delete the rows, children first."""
+        by_name = {it.name: it for it in rows}
+        order = load_order({name: by_name.keys() & set(parents.get(name, ())) for name in by_name})
+        for name in [name for level in reversed(order.levels) for name in level]:
+            self.delete(by_name[name])
 
     def delete(self, rows: OwnedRows) -> None:
         """Delete the rows. Nothing is deleted of an empty table."""
@@ -78,110 +67,29 @@ class EmptiedTables:
         if rows.condition is not None:
             condition = translated_filter(rows.condition, self._database.sql_name, rows.name)
             deletion = deletion.where(sa.text(condition))
-        self._session.execute(deletion)
-
-    def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:
-        """Yield those whose tables are there, each with the columns that its condition reads and the table lacks."""
-        destinations = [it.article.article.destination for it in rows]
-        tables = find_destinations(self._session, self._database, destinations)
-        for it, destination in zip(rows, destinations, strict=True):
-            table = tables.get(destination)
-            read = columns_read(it.condition) if it.condition is not None else frozenset()
-            if table is not None:
-                yield it, read - table.spelled_as(sorted(read)).columns.keys()
-
-    def _table(self, it: SnapshotArticle) -> sa.TableClause:
-        schema, name = self._database.place(it.article.destination)
-        return sa.table(
-            quoted_name(name, quote=True), schema=None if schema is None else quoted_name(schema, quote=True)
-        )
+        self._core.execute(deletion)
 
 
 _ROWS_TOGETHER = 1000
 
 
-class SqlSnapshot(ModelSnapshot):
-    """The driver's side. Most databases commit by themselves at a CREATE or DROP: what an earlier snapshot has begun is
-    known before any of that is done."""
-
+class SqlSnapshot(Snapshot):
     def __init__(
         self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, subscriber: SqlSubscriber
     ) -> None:
-        self._tables = EmptiedTables(session, database)
+        self._tables = SqlEmptiedTables(session, database)
         super().__init__(session, database, key, subscriber, self._tables)
         self._session = session
         self._database = database
-        self._subscriber = subscriber
-
-    def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
-        untouched = [it for it in articles if it.settings.pre_creation_cmd is PreCreation.NONE]
-        interrupted = self._interrupted(untouched)
-        with self._subscriber.reading_together([(it.settings, it.source) for it in untouched]):
-            for it in untouched:
-                if it.name not in interrupted and self._subscriber.has_destination(it.article.destination):
-                    with self._transaction():
-                        in_the_way = self._tables.holds_rows(it)
-                    if in_the_way:
-                        yield not_empty(self.where, it)
-
-    def _interrupted(self, articles: Sequence[SnapshotArticle]) -> set[str]:
-        """Return the articles whose rows are an earlier snapshot's, which found the table empty."""
-        if not articles or not self._subscriber.has_snapshots():
-            return set()
-        with self._transaction():
-            return self._rows.interrupted([it.name for it in articles])
-
-    def delete_before_changes(
-        self,
-        snapshot: str,
-        rows: Sequence[OwnedRows],
-        chosen: Collection[str],
-        position: SubscriptionPosition,
-        *,
-        not_for_replication: bool,
-    ) -> DeletedRows:
-        for problem in self.problems([it.article for it in rows]):
-            raise problem
-        if position.applied_before is not None and not position.is_half_delivered:
-            # A snapshot that was killed while it altered a table had deleted its rows before.
-            done = self._interrupted([it.article for it in rows])
-            rows = [it for it in rows if it.name not in done]
-        self._configure(not_for_replication=not_for_replication)
-        with self._transaction():
-            self._subscriber.hold(position)
-            there = list(self._tables.lacking(rows))
-            found = {it.name: it for it, columns in there if not columns}
-            parents = {} if not_for_replication else self._tables.parents(it.article for it in found.values())
-            deleted = found.keys() & referring(parents, chosen)
-            order = load_order({name: set(parents.get(name, ())) & deleted for name in deleted})
-            self._rows.announce(snapshot, sorted(deleted))
-            for name in [name for level in reversed(order.levels) for name in level]:
-                self._tables.delete(found[name])
-        left = [it.lacking(self.where, columns) for it, columns in there if columns and it.name in chosen]
-        return DeletedRows(frozenset(deleted), tuple(left))
-
-    def begin(
-        self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
-    ) -> bytes:
-        for problem in self.problems(articles):
-            raise problem
-        position = self._subscriber.position()
-        if not whole and position.is_half_delivered:
-            raise half_delivered(self.where)
-        fence = fence_after(position.watermark)
-        self._subscriber.move_watermark(position.watermark, fence)
-        names = [it.name for it in articles]
-        with self._transaction():
-            self._rows.announce(snapshot, names)
-        self._make_ready(articles, not_for_replication=not_for_replication)
-        return fence
 
     def _configure(self, *, not_for_replication: bool) -> None:
         if not_for_replication:
             self._database.configure_session(self._session, ApplierOptions(not_for_replication=True))
             self._session.rollback()
 
-    def _make_ready(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> None:
+    def _make_ready(
+        self, articles: Sequence[SnapshotArticle], interrupted: Collection[str], *, not_for_replication: bool
+    ) -> None:
         order = self.load_order(articles, not_for_replication=not_for_replication)
         self._configure(not_for_replication=not_for_replication)
         by_name = {it.name: it for it in articles}
@@ -190,15 +98,14 @@ class SqlSnapshot(ModelSnapshot):
             if it.settings.pre_creation_cmd is PreCreation.DROP:
                 with self._transaction():
                     table = self._database.qualified(it.article.destination)
-                    self._session.exec_driver_sql(
-                        f"DROP TABLE IF EXISTS {table}", execution_options={"no_parameters": True}
-                    )
-        with self._subscriber.reading_together([(it.settings, it.source) for it in articles]):
+                    execute_ddl(self._session, f"DROP TABLE IF EXISTS {table}")
+        with self._model.reading_together([(it.settings, it.source) for it in articles]):
             for it in articles:
-                self._subscriber.set_up_destination(it.settings, it.source)
+                self._model.set_up_destination(it.settings, it.source)
         for it in children_first:
-            with self._transaction():
-                self._tables.delete(it.owned)
+            if it.settings.pre_creation_cmd is not PreCreation.NONE or it.name in interrupted:
+                with self._transaction():
+                    self._tables.delete(it.owned)
 
 
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateSchema
 from sqlalchemy.sql import quoted_name
 
-from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError
+from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.call_syntax import argument_count, arguments
+from tranrepl.model.call_syntax import arguments
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
-from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.source_types import is_unbounded
-from tranrepl.settings.publication import Article, Subscription
+from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.column_changes import reload_reason
 from tranrepl.subscriber.base.column_check import column_problems, column_warnings
-from tranrepl.subscriber.base.constraints import (
-    constraints_of,
-    foreign_key_problems,
-    not_for_replication_problems,
-)
+from tranrepl.subscriber.base.constraints import constraints_of
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.destination import (
     NOTHING_KNOWN,
@@ -37,9 +32,10 @@ from tranrepl.subscriber.base.destination import (
     size_problems,
     targets,
 )
+from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
 from tranrepl.subscriber.base.model_database import execute_ddl
 from tranrepl.subscriber.base.partition_rows import why_rows_unknown
-from tranrepl.subscriber.base.procedure_setup import ProcedureSetup, custom_problem, unseen_texts
+from tranrepl.subscriber.base.procedure_setup import custom_problem, made_procedures, unseen_texts
 from tranrepl.subscriber.base.procedures import (
     ProcedureName,
     ProcedureScripter,
@@ -49,22 +45,18 @@ from tranrepl.subscriber.base.procedures import (
     custom_operations,
     scripted,
 )
-from tranrepl.subscriber.base.subscriber import ModelSubscriber
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.missing_columns import as_registered
-from tranrepl.subscriber.procedure_names import PREFIXES
+from tranrepl.subscriber.procedure_names import Scripted
 from tranrepl.subscriber.replication_tables import MODEL_TABLES
 from tranrepl.subscriber.row_filter_translation import translated_filter
-from tranrepl.subscriber.subscriber import Scripted
 from tranrepl.subscriber.subscription import SubscriptionKey
 from tranrepl.subscriber.tables_version import TablesVersion
 
-_OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
 
-
-class SqlSubscriber(ModelSubscriber):
+class SqlSubscriber(Subscriber):
     """One subscription's end in one database."""
 
     def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
@@ -76,19 +68,11 @@ class SqlSubscriber(ModelSubscriber):
 
     # Checks
 
-    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
-        """Yield what keeps this Subscriber from delivering as the subscription asks, each with its remedy."""
-        if subscription.not_for_replication:
-            yield from not_for_replication_problems(self._database.capabilities, self.where)
-        if subscription.foreign_keys:
-            yield from foreign_key_problems(self._database.capabilities, self.where, subscription)
-
     def article_problems(
         self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
     ) -> Iterator[ConfigurationError]:
         columns = source.published(article.columns)
-        for operation in PREFIXES:
-            yield from self._procedure_problems(article, operation, len(columns), len(source.key))
+        yield from self._procedure_problems(article, source)
         if article.filter is not None:
             translated_filter(article.filter, self._database.sql_name, str(article.source))
         found = self._spelled_destination(article, columns)
@@ -103,12 +87,10 @@ class SqlSubscriber(ModelSubscriber):
                 yield from column_problems(self._key, article, delivered, self._database, found, column)
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
-        """Yield what our login lacks of the rights that setup and deliveries need, with the grants."""
         with self._transaction():
             yield from self._database.right_problems(self._session, self.where, tables, MODEL_TABLES)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
-        """Yield what of an article without problems may not fit into the table that is there."""
         columns = source.published(article.columns)
         found = self._spelled_destination(article, columns)
         at = f"article {article.source}: {self.where}"
@@ -139,32 +121,6 @@ class SqlSubscriber(ModelSubscriber):
         with self._transaction():
             yield from (f"{self.where}: {it}" for it in self._database.packet_warnings(self._session, large))
             yield from (f"{self.where}: {it}" for it in self._database.bulk_warnings(self._session, tables))
-
-    def _procedure_problems(
-        self, article: Article, operation: Operation, columns: int, key: int
-    ) -> Iterator[ConfigurationError]:
-        propagation, able = article.propagation(operation), self._database.capabilities
-        option = _OPTIONS[operation]
-        if propagation.method is not Method.PROCEDURE:
-            return
-        if not able.procedures:
-            yield ConfigurationError(
-                f"article {article.source}: {option}: {propagation} asks for a procedure, but {self.where} "
-                f"({able.title}) takes statements only",
-                remedy=f"allowed there: {option}: SQL, or NONE",
-            )
-            return
-        count = argument_count(propagation, operation, columns, range(key))
-        if able.most_arguments is not None and count > able.most_arguments:
-            yield ConfigurationError(
-                f"article {article.source}: {option}: the procedure would take {count} arguments, "
-                f"a {able.title} procedure takes {able.most_arguments}",
-                remedy=f"{option}: SQL, or fewer columns",
-            )
-
-    def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
-        del articles
-        yield from ()
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         del source
@@ -206,10 +162,6 @@ class SqlSubscriber(ModelSubscriber):
         return super().tables_version()
 
     def set_up_tables(self) -> None:
-        """Create the model's tables, and procedures that all articles share. Idempotent.
-
-        Raises ConfigurationError where a newer version made the tables.
-        """
         super().set_up_tables()
         scripter = self._database.scripter
         with self._transaction():
@@ -219,11 +171,6 @@ class SqlSubscriber(ModelSubscriber):
 
     def has_destination(self, table: TableName) -> bool:
         return self._find_destination(table) is not None
-
-    def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
-        """Return none: a destination is one table."""
-        del article, source
-        return {}
 
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()
@@ -246,40 +193,14 @@ class SqlSubscriber(ModelSubscriber):
             self._session.execute(CreateSchema(quoted_name(name, quote=True)))
         self._schemas.add(name)
 
-    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
-        """Create a foreign key without cascades: the Publisher's come as commands."""
-        with self._transaction():
-            if key.is_among(self._database.foreign_keys(self._session, key.table)):
-                return []
-        statement = self._create_foreign_key(key)
-        if not new:
-            return [key.left_out(f"the table was there before; add it by {statement}")]
-        try:
-            with self._transaction():
-                execute_ddl(self._session, statement)
-        except (DataError, ConfigurationError) as error:
-            return [key.left_out(error.message)]
-        return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
-
-    def _create_foreign_key(self, key: ForeignKey) -> str:
-        """Return the statement that creates a foreign key under a name of the database's own: two tables of a schema
-        may not have keys of one name, as the Publisher's may."""
-        table, referenced = self._database.qualified(key.table), self._database.qualified(key.referenced)
-        quoted = self._database.identifiers.quoted
-        columns, others = (", ".join(map(quoted, it)) for it in (key.columns, key.referenced_columns))
-        return f"ALTER TABLE {table} ADD FOREIGN KEY ({columns}) REFERENCES {referenced} ({others})"
-
-    def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
-        """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
+    def _generated(self, articles: Sequence[RegisteredArticle]) -> list[GeneratedProcedure]:
         scripter = self._database.scripter
         if scripter is None:
             return []
-        with self._transaction():
-            found = targets(self._session, self._database, articles, self.where)
-            return ProcedureSetup(self._session, self._database, scripter, self._key, self.where).set_up(found)
+        found = targets(self._session, self._database, articles, self.where)
+        return [it for target in found for it in made_procedures(scripter, target)]
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
-        """Return `CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
         scripter = self._database.scripter
         if scripter is None:
             return []
@@ -290,10 +211,6 @@ class SqlSubscriber(ModelSubscriber):
         return intended_target(self._database, article, source, self._session.dialect, found)
 
     # Deliveries
-
-    @property
-    def sequences(self) -> None:
-        return None
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         with self._transaction():

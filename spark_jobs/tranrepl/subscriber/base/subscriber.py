@@ -1,34 +1,48 @@
-"""One subscription's end in one database: what is the same for every kind of database."""
+"""One subscription's end in one database, looked at and set up."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import sqlalchemy as sa
 
-from tranrepl.errors import ConfigurationError, TransientError
+from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.call_syntax import argument_count
+from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.commands import Method, Operation
+from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import SchemaChange
+from tranrepl.settings.publication import Article, Subscription
+from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.definitions import Definitions
-from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure, GeneratedProcedures
+from tranrepl.subscriber.base.model_database import ModelDatabase, execute_ddl
 from tranrepl.subscriber.base.model_tables import create_tables, find_version
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.watermark import Watermark, position_of
+from tranrepl.subscriber.capabilities import ForeignKeyCheck
+from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.procedure_names import PREFIXES, Scripted
 from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES
+from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
 from tranrepl.subscriber.tables_version import TablesVersion
 
 _LOCK_SECONDS = 300
+_OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
 
 
-class ModelSubscriber(ABC):
-    """A subscription's rows of the model's tables, as setup and jobs use them."""
+class Subscriber(ABC):
+    """What jobs and setup ask of it. Its errors are of `tranrepl.errors`."""
 
     def __init__(self, core: sa.Connection, database: ModelDatabase, key: SubscriptionKey) -> None:
         self.where = f"Subscriber {key.subscription}"
+        """The Subscriber as messages name it: "Subscriber reporting"."""
         self._core = core
         self._kind = database
         self._key = key
@@ -42,13 +56,103 @@ class ModelSubscriber(ABC):
     def _reading(self) -> AbstractContextManager[None]:
         return self._kind.reading(self._core, self.where)
 
+    # Checks
+
+    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """Yield what keeps this Subscriber from delivering as the subscription asks, each with its remedy."""
+        if subscription.not_for_replication:
+            yield from self._kind.not_for_replication_problems(self._core, self.where)
+        if subscription.foreign_keys:
+            yield from self._foreign_key_problems(subscription)
+
+    def _foreign_key_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
+        """Yield why setup cannot create foreign keys there, or why they would stop a delivery."""
+        able = self._kind.capabilities
+        at_once = (
+            f"{able.title} checks a foreign key at once, and a parent's DELETE comes before those of the children that "
+            "it cascaded to"
+        )
+        match able.foreign_keys:
+            case ForeignKeyCheck.NONE:
+                yield ConfigurationError(
+                    f"{self.where}: foreign_keys: setup creates no foreign keys in {able.title}",
+                    remedy="foreign_keys: false",
+                )
+            case ForeignKeyCheck.AT_ONCE if not able.not_for_replication:
+                yield ConfigurationError(
+                    f"{self.where}: foreign_keys: {at_once}; {able.why_for_replication}", remedy="foreign_keys: false"
+                )
+            case ForeignKeyCheck.AT_ONCE if not subscription.not_for_replication:
+                yield ConfigurationError(
+                    f"{self.where}: foreign_keys: {at_once}",
+                    remedy="not_for_replication: true for this subscription, or foreign_keys: false",
+                )
+
+    def reading_together(self, tables: PublishedTables) -> AbstractContextManager[None]:
+        """Ask the catalogue about all articles at once; within the context, about none that stays as it is again."""
+        del tables
+        return nullcontext()
+
+    @abstractmethod
+    def article_problems(
+        self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
+    ) -> Iterator[ConfigurationError]:
+        """Yield what keeps this Subscriber from taking the article, each with its remedy. `known` is the article as it
+        is delivered; None where nothing is."""
+
+    def _procedure_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+        """Yield procedures that the database cannot have."""
+        able, columns = self._kind.capabilities, source.published(article.columns)
+        for operation in PREFIXES:
+            propagation, option = article.propagation(operation), _OPTIONS[operation]
+            if propagation.method is not Method.PROCEDURE:
+                continue
+            count = argument_count(propagation, operation, len(columns), range(len(source.key)))
+            if not able.procedures:
+                yield ConfigurationError(
+                    f"article {article.source}: {option}: {propagation} asks for a procedure, but {self.where} "
+                    f"({able.title}) takes statements only",
+                    remedy=f"allowed there: {option}: SQL, or NONE",
+                )
+            elif able.most_arguments is not None and count > able.most_arguments:
+                yield ConfigurationError(
+                    f"article {article.source}: {option}: the procedure would take {count} arguments, "
+                    f"a {able.title} procedure takes {able.most_arguments}",
+                    remedy=f"{option}: SQL, or fewer columns",
+                )
+
+    @abstractmethod
+    def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
+        """Yield what our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
+
+    @abstractmethod
+    def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
+        """Yield what of an article without problems may not fit into the table that is there."""
+
+    def warnings(self, tables: PublishedTables) -> Iterator[str]:
+        """Yield what is allowed, but may stop a delivery one day."""
+        del tables
+        yield from ()
+
+    def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
+        """Yield what keeps our role from altering tables that are there, as the Publisher's schema changes need it."""
+        del articles
+        yield from ()
+
+    @abstractmethod
+    def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
+        """Yield custom procedures that are missing or declared otherwise than they are called."""
+
     # Setup
 
     def tables_version(self) -> TablesVersion | None:
+        """Return which version made the model's tables; None where they are not there."""
         with self._reading():
             return find_version(self._core, self._kind)
 
     def set_up_tables(self) -> None:
+        """Create the model's tables, and procedures that all articles share. Idempotent. Raises ConfigurationError
+        where a newer version made the tables."""
         with self._transaction():
             self._kind.require_fit_tables(self._core, self.where, MODEL_TABLES)
             found = find_version(self._core, self._kind)
@@ -56,22 +160,80 @@ class ModelSubscriber(ABC):
                 found.require_not_newer(self.where)
             create_tables(self._core, self._kind, self.where)
 
+    @abstractmethod
+    def has_destination(self, table: TableName) -> bool: ...
+
+    def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
+        """Return the Publisher's partitions that setup would make here, each with the name it would give it."""
+        del article, source
+        return {}
+
+    @abstractmethod
+    def set_up_destination(
+        self, article: Article, source: TableDescription, referencing: Collection[str] = ()
+    ) -> list[str]:
+        """Create the destination table where it is missing; what was done. `referencing`: columns that a foreign key
+        is to have."""
+
+    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
+        """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing. It has no
+        cascades: the Publisher's come as commands."""
+        with self._transaction():
+            if key.is_among(self._kind.foreign_keys(self._core, key.table)):
+                return []
+        statement = self._kind.add_foreign_key_text(key)
+        if not new:
+            return [key.left_out(f"the table was there before; add it by {statement}")]
+        try:
+            with self._transaction():
+                execute_ddl(self._core, statement)
+        except (DataError, ConfigurationError) as error:
+            return [key.left_out(error.message)]
+        return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
+
+    def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
+        """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
+        with self._transaction():
+            wanted = self._generated(articles)
+            return GeneratedProcedures(self._core, self._kind, self._key, self.where).set_up(wanted)
+
+    @abstractmethod
+    def _generated(self, articles: Sequence[RegisteredArticle]) -> list[GeneratedProcedure]:
+        """Return the procedures that setup makes for articles, in the open transaction."""
+
     def set_up_watermark(self) -> list[str]:
+        """Create the subscription's watermark: a new subscription has received nothing. An existing watermark is left
+        alone."""
         with self._transaction():
             created = self._watermark.start()
         return [f"created subscription {self._key.subscription} at {self._kind.name(self._core)}"] if created else []
 
     @abstractmethod
-    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
-        """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing."""
+    def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
+        """Return `CREATE PROCEDURE` statements, without a terminator, as they fit the table that is there, or that
+        setup would create."""
 
     # Deliveries
 
+    @property
+    def sequences(self) -> SubscriberSequences | None:
+        """Sequences that can be set; None where tables number their rows by themselves, or nobody has tried it."""
+        return None
+
+    @abstractmethod
+    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
+        """Return unique keys and foreign keys of the articles' tables."""
+
     def set_up_streams(self, streams: int) -> None:
+        """Create a row for each stream, before any of them writes: others wait for its lock."""
         with self._transaction():
             self._watermark.start_streams(streams)
 
     def position(self) -> SubscriptionPosition:
+        """Return where the subscription stands, after a delivery has ended whose job was killed.
+
+        Raises ConfigurationError where the subscription is not set up, FencedError where another delivery goes on.
+        """
         with self._fencing(), self._transaction():
             if not self._watermark.exists():
                 raise self._not_set_up()
@@ -91,20 +253,25 @@ class ModelSubscriber(ABC):
         return not_set_up(self.where, self._key, self._kind.name(self._core))
 
     def watermark(self) -> bytes:
+        """Return the last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
         found = self.find_watermark()
         if found is None:
             raise self._not_set_up()
         return found
 
     def find_watermark(self) -> bytes | None:
+        """Return the last transaction applied; None where the subscription is not set up."""
         with self._reading():
             return self._watermark.find() if self._watermark.exists() else None
 
     def find_durable_watermark(self) -> bytes | None:
-        """Return the last transaction applied: every commit is durable by itself."""
+        """Return the same, where what was applied survives a crash of the server: what comes before is not needed any
+        more. Of most databases, every commit is durable."""
         return self.find_watermark()
 
     def move_watermark(self, expected: bytes, xact_seqno: bytes) -> None:
+        """Move the watermark to where an administrator wants the next delivery to begin; forget what streams have
+        applied past it. Raises FencedError where a delivery was faster."""
         with self._transaction():
             self.move_in_transaction(expected, xact_seqno)
 
@@ -122,18 +289,28 @@ class ModelSubscriber(ABC):
     # Definitions
 
     def definitions(self) -> dict[str, int]:
+        """Return by article (source) the `article_id` of the definition that its table and procedures stand at; an
+        article is missing where nobody has recorded it."""
         with self._reading():
             return self._definitions.recorded() if self._kind.has_table(self._core, ARTICLES) else {}
 
+    @abstractmethod
+    def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
+        """Return why the log does not say which values the rows of this Subscriber have after a schema change of the
+        article, in words; None where it does."""
+
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
+        """Record that the tables and procedures of these articles stand at their definitions."""
         with self._transaction():
             self._definitions.record(articles)
 
     def release_tables(self, kept: Sequence[str]) -> None:
+        """Record that tables of other articles than these (by source) are delivered to no more."""
         with self._transaction():
             self._definitions.release(kept)
 
     def claims(self) -> list[Claim]:
+        """Return what other publications deliver to the same database. The model's tables must be of this version."""
         with self._reading():
             return self._definitions.claims() if self._kind.has_table(self._core, ARTICLES) else []
 
@@ -145,5 +322,7 @@ class ModelSubscriber(ABC):
             return self._snapshots.exist()
 
     def initialized_articles(self) -> dict[str, bytes]:
+        """Return by article (source) the last transaction that is in the snapshot which its table began with, as the
+        Subscriber itself has it."""
         with self._reading():
             return self._snapshots.initialized()

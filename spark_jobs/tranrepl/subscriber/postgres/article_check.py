@@ -12,9 +12,7 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.call_syntax import argument_count
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
-from tranrepl.model.commands import Method, Operation
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session, translated_errors
@@ -25,7 +23,7 @@ from tranrepl.subscriber.postgres.destination import PostgresColumnTexts, find_d
 from tranrepl.subscriber.postgres.ownership import type_problems
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_setup import accepts_call
-from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, custom_procedures
+from tranrepl.subscriber.postgres.procedures import custom_procedures
 from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -43,7 +41,6 @@ def article_problems(
     delivered; None where nothing is."""
     where = f"Subscriber {key.subscription}"
     columns = source.published(article.columns)
-    yield from _argument_problems(article, source)
     table = find_destination(session, where, article.destination_table)
     if table is None:
         yield from _type_problems(session, where, article, columns)
@@ -57,20 +54,6 @@ def article_problems(
     delivered = as_registered(known, source)
     for column in columns:
         yield from _column_problems(key, article, delivered, table, column)
-
-
-def _argument_problems(article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
-    columns = source.published(article.columns)
-    for operation in PREFIXES:
-        propagation = article.propagation(operation)
-        count = argument_count(propagation, operation, len(columns), range(len(source.key)))
-        if propagation.method is Method.PROCEDURE and count > MOST_ARGUMENTS:
-            option = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
-            yield ConfigurationError(
-                f"article {article.source}: {option[operation]}: the procedure would take {count} arguments, "
-                f"a PostgreSQL procedure takes {MOST_ARGUMENTS}",
-                remedy=f"{option[operation]}: SQL, or fewer columns",
-            )
 
 
 def _type_problems(

@@ -11,12 +11,17 @@ from psycopg import sql
 from sqlalchemy.dialects.postgresql import insert
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.catalogue import ForeignKeyDescription
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import describe_tables, qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE, our_role
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
+from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import driver
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SCHEMA, ends_with_body
+from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -107,6 +112,33 @@ class Postgres(ModelDatabase):
         statement = insert(table).values(list(rows)).on_conflict_do_nothing()
         # SQLAlchemy keeps no count of inserted rows unless it is asked.
         return session.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+
+    # Destinations
+
+    def not_for_replication_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
+        return replica_role_problems(driver(session), where)
+
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> Sequence[ForeignKeyDescription]:
+        return self.foreign_keys_of(session, [table]).get(table, ())
+
+    def foreign_keys_of(
+        self, session: sa.Connection, tables: Sequence[TableName]
+    ) -> Mapping[TableName, Sequence[ForeignKeyDescription]]:
+        return {name: it.foreign_keys for name, it in describe_tables(driver(session), tables).items()}
+
+    def add_foreign_key_text(self, key: ForeignKey) -> str:
+        """Return the statement, of a key that is checked at the commit: a cascade's commands come after their
+        parent's."""
+        added = sql.SQL(
+            "ALTER TABLE {} ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({}) DEFERRABLE INITIALLY DEFERRED"
+        ).format(
+            qualified(key.table),
+            sql.Identifier(key.name),
+            sql.SQL(", ").join(map(sql.Identifier, key.columns)),
+            qualified(key.referenced),
+            sql.SQL(", ").join(map(sql.Identifier, key.referenced_columns)),
+        )
+        return added.as_string(None)
 
     # Teardown
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
 from tranrepl.errors import CustomProcedureError
 from tranrepl.postgres.composed_sql import type_sql
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.session import Session
 from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure, GeneratedProcedures
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
@@ -33,34 +31,26 @@ def accepts_call(session: Session, custom: Procedure) -> bool:
     return giving == (False,)
 
 
-def create_procedures(session: Session, where: str, key: SubscriptionKey, targets: Sequence[Target]) -> list[str]:
-    """Create or regenerate the generated procedures. One edited by hand is left alone, and said so."""
-    with translated_errors(where), session.transaction():
-        return _generated(session, where, key).set_up([it for target in targets for it in _made(target)])
-
-
 def renew_procedures(session: Session, where: str, key: SubscriptionKey, target: Target) -> list[str]:
     """Make the generated procedures of a new definition, inside the open transaction; return what was done.
 
     Raises CustomProcedureError where a custom procedure, or one that was edited by hand, does not take the new call.
     """
-    procedures, wanted = _generated(session, where, key), generated_procedures(target)
+    procedures = GeneratedProcedures(core(session), POSTGRES, key, where)
+    wanted = generated_procedures(target)
     edited = procedures.edited([it.name for it in wanted])
     for it in (it for it in wanted if it.name in edited):
         printed = "`tranrepl script FILE -s NAME` prints the generated one"
         _require_call(session, where, target, it, "was edited by hand, and", printed)
-    done = procedures.follow(_made(target))
+    done = procedures.follow(made_procedures(target))
     for custom in custom_procedures(target):
         printed = "`tranrepl script FILE --custom` prints a skeleton"
         _require_call(session, where, target, custom, "is your own, and", printed)
     return done
 
 
-def _generated(session: Session, where: str, key: SubscriptionKey) -> GeneratedProcedures:
-    return GeneratedProcedures(core(session), POSTGRES, key, where)
-
-
-def _made(target: Target) -> list[GeneratedProcedure]:
+def made_procedures(target: Target) -> list[GeneratedProcedure]:
+    """Return the procedures that setup makes for an article."""
     source = str(target.article.source)
     return [GeneratedProcedure(source, it.name, it.create().as_string(None)) for it in generated_procedures(target)]
 

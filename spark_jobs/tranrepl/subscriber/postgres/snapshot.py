@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.errors import DataError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import describe_tables, qualified
+from tranrepl.postgres.composed_sql import condition_sql
+from tranrepl.postgres.session import Session, own_path, translated_errors
 from tranrepl.settings.publication import PreCreation
-from tranrepl.subscriber.base.snapshot import ModelSnapshot
+from tranrepl.subscriber.base.snapshot import EmptiedTables, Snapshot
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import core
@@ -25,19 +27,10 @@ from tranrepl.subscriber.postgres.deferred_indexes import (
     readable,
     written,
 )
-from tranrepl.subscriber.postgres.emptied_tables import EmptiedTables
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
-from tranrepl.subscriber.postgres.users_code import leave_path
-from tranrepl.subscriber.snapshot import (
-    DeletedRows,
-    LoadedRange,
-    OwnedRows,
-    SnapshotArticle,
-    fence_after,
-    half_delivered,
-    not_empty,
-)
-from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
+from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
+from tranrepl.subscriber.snapshot import LoadedRange, OwnedRows, SnapshotArticle
+from tranrepl.subscriber.subscription import SubscriptionKey
 
 _OWN_TABLE = """
 SELECT c.oid::bigint FROM pg_catalog.pg_class c
@@ -46,109 +39,81 @@ SELECT c.oid::bigint FROM pg_catalog.pg_class c
 """
 
 
-class PostgresSnapshot(ModelSnapshot):
-    """The driver's side. Everything up to the load is one transaction."""
+class PostgresEmptiedTables(EmptiedTables):
+    def __init__(self, session: Session) -> None:
+        super().__init__(core(session), POSTGRES)
+        self._session = session
 
+    def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
+        tables = describe_tables(self._session, list(wanted))
+        return {name: wanted[name] - {it.name for it in table.columns} for name, table in tables.items()}
+
+    def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
+        """Delete the rows by one statement: foreign keys among the tables, which stay, are checked at its end."""
+        del parents
+        if rows:
+            self._session.execute(delete_on_own_path([*map(_deletion, rows)]))
+
+    def may_truncate(self, it: SnapshotArticle) -> bool:
+        table = qualified(it.article.destination).as_string(self._session)
+        row = self._session.execute("SELECT pg_catalog.has_table_privilege(%s, 'TRUNCATE')", [table]).fetchone()
+        return row == (True,)
+
+    def truncate(self, articles: Iterable[SnapshotArticle]) -> None:
+        tables = sql.SQL(", ").join(qualified(it.article.destination) for it in articles)
+        with own_path(self._session):
+            self._session.execute(sql.SQL("TRUNCATE {}").format(tables))
+
+
+def _deletion(rows: OwnedRows) -> sql.Composed:
+    return sql.SQL("DELETE FROM {} AS {} WHERE {}").format(
+        qualified(rows.article.article.destination), sql.Identifier(rows.table), condition_sql(rows.condition or "true")
+    )
+
+
+class PostgresSnapshot(Snapshot):
     def __init__(self, session: Session, key: SubscriptionKey, subscriber: PostgresSubscriber) -> None:
-        self._tables = EmptiedTables(session)
+        self._tables = PostgresEmptiedTables(session)
         super().__init__(core(session), POSTGRES, key, subscriber, self._tables)
         self._session = session
-        self._subscriber = subscriber
 
-    def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
-        with translated_errors(self.where), self._session.transaction():
-            for it in articles:
-                if self._is_in_the_way(it):
-                    yield not_empty(self.where, it)
-
-    def _is_in_the_way(self, it: SnapshotArticle) -> bool:
-        return (
-            it.settings.pre_creation_cmd is PreCreation.NONE
-            and self._subscriber.has_destination(it.article.destination)
-            and not self._was_interrupted(it)
-            and self._holds_rows(it)
-        )
-
-    def _holds_rows(self, it: SnapshotArticle) -> bool:
-        statement = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(qualified(it.article.destination))
-        return self._session.execute(statement).fetchone() == (True,)
-
-    def _was_interrupted(self, it: SnapshotArticle) -> bool:
-        return self._rows.exist() and bool(self._rows.interrupted([it.name]))
-
-    def delete_before_changes(
-        self,
-        snapshot: str,
-        rows: Sequence[OwnedRows],
-        chosen: Collection[str],
-        position: SubscriptionPosition,
-        *,
-        not_for_replication: bool,
-    ) -> DeletedRows:
-        with translated_errors(self.where), self._session.transaction():
-            self._subscriber.hold(position)
-            self._lock(not_for_replication=not_for_replication)
-            for problem in self.problems([it.article for it in rows]):
-                raise problem
-            found = list(self._tables.lacking(rows))
-            told = [it for it, columns in found if not columns]
-            deleted = self._tables.delete_chosen(told, chosen, keys_act=not not_for_replication)
-            self._rows.announce(snapshot, [it.name for it in deleted])
-        left = [it.lacking(self.where, columns) for it, columns in found if columns and it.name in chosen]
-        return DeletedRows(frozenset(it.name for it in deleted), tuple(left))
-
-    def begin(
-        self, snapshot: str, articles: Sequence[SnapshotArticle], *, whole: bool, not_for_replication: bool
-    ) -> bytes:
-        with translated_errors(self.where), self._session.transaction():
-            fence = self._fence_off(whole=whole)
-            self._lock(not_for_replication=not_for_replication)
-            for problem in self.problems(articles):
-                raise problem
-            self._drop([it for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP])
-            for it in articles:
-                self._subscriber.set_up_destination(it.settings, it.source)
-            self._defer_indexes(articles)
-            self._empty(articles)
-            self._rows.announce(snapshot, [it.name for it in articles])
-        return fence
-
-    def _lock(self, *, not_for_replication: bool) -> None:
-        # Ranges that still load hold these first, and the tables after.
-        self._rows.lock()
+    def _configure(self, *, not_for_replication: bool) -> None:
         if not_for_replication:
             self._session.execute("SET LOCAL session_replication_role = replica")
 
-    def _fence_off(self, *, whole: bool) -> bytes:
-        position = self._subscriber.position()
-        if position.unfinished is not None and not whole:
-            raise half_delivered(self.where)
-        fence = fence_after(position.watermark)
-        self._subscriber.move_watermark(position.watermark, fence)
-        return fence
+    def _make_ready(
+        self, articles: Sequence[SnapshotArticle], interrupted: Collection[str], *, not_for_replication: bool
+    ) -> None:
+        self._configure(not_for_replication=not_for_replication)
+        self._drop([it for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP])
+        for it in articles:
+            self._model.set_up_destination(it.settings, it.source)
+        with translated_errors(self.where):
+            self._defer_indexes(articles)
+            self._empty(articles, interrupted)
 
     def _drop(self, articles: Sequence[SnapshotArticle]) -> None:
-        found = [it for it in articles if self._subscriber.has_destination(it.article.destination)]
+        found = [it for it in articles if self._model.has_destination(it.article.destination)]
         if found:
             tables = sql.SQL(", ").join(qualified(it.article.destination) for it in found)
             self._session.execute(sql.SQL("DROP TABLE {}").format(tables))
 
-    def _empty(self, articles: Sequence[SnapshotArticle]) -> None:
+    def _empty(self, articles: Sequence[SnapshotArticle], interrupted: Collection[str]) -> None:
         truncated: list[SnapshotArticle] = []
         deleted: list[OwnedRows] = []
         for it in articles:
-            command = it.settings.pre_creation_cmd
-            if command is PreCreation.DELETE:
-                deleted.append(it.owned)
-            elif command is PreCreation.TRUNCATE or (command is PreCreation.NONE and self._was_interrupted(it)):
-                if command is PreCreation.TRUNCATE or self._tables.may_truncate(it):
+            match it.settings.pre_creation_cmd:
+                case PreCreation.DELETE:
+                    deleted.append(it.owned)
+                case PreCreation.TRUNCATE:
                     truncated.append(it)
-                else:
+                case PreCreation.NONE if it.name in interrupted and self._tables.may_truncate(it):
+                    truncated.append(it)
+                case PreCreation.NONE if it.name in interrupted:
                     deleted.append(it.owned)
         if truncated:
             self._tables.truncate(truncated)
-        if deleted:
-            self._tables.delete(deleted)
+        self._tables.delete_all(deleted, {})
 
     def _defer_indexes(self, articles: Sequence[SnapshotArticle]) -> None:
         """Drop the indexes of tables that setup made and that this login may alter, to build them after the load."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
@@ -11,11 +10,11 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.settings.publication import Article, Subscription
+from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.base.subscriber import ModelSubscriber
+from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
@@ -23,19 +22,18 @@ from tranrepl.subscriber.postgres.destination import constraints_of, find_target
 from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
 from tranrepl.subscriber.postgres.partition_rows import why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
-from tranrepl.subscriber.postgres.procedure_setup import create_procedures
+from tranrepl.subscriber.postgres.procedure_setup import made_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
 from tranrepl.subscriber.postgres.rights_check import right_problems
 from tranrepl.subscriber.postgres.sequences import PostgresSequences
-from tranrepl.subscriber.postgres.session_settings import make_durable, replica_role_problems
-from tranrepl.subscriber.postgres.table_setup import create_destination, create_foreign_key
-from tranrepl.subscriber.procedure_names import PREFIXES, generates
-from tranrepl.subscriber.subscriber import Scripted
+from tranrepl.subscriber.postgres.session_settings import make_durable
+from tranrepl.subscriber.postgres.table_setup import create_destination
+from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, generates
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
-class PostgresSubscriber(ModelSubscriber):
-    """Every part of `Subscriber`, each done by a module of its own."""
+class PostgresSubscriber(Subscriber):
+    """Over a session of psycopg; what it does is done by modules of their own."""
 
     def __init__(self, session: Session, key: SubscriptionKey) -> None:
         super().__init__(core(session), POSTGRES, key)
@@ -43,23 +41,11 @@ class PostgresSubscriber(ModelSubscriber):
 
     # Checks
 
-    def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
-        if subscription.not_for_replication:
-            yield from replica_role_problems(self._session, self.where)
-
-    def warnings(self, tables: PublishedTables) -> Iterator[str]:
-        del tables
-        yield from ()
-
-    def reading_together(self, tables: PublishedTables) -> AbstractContextManager[None]:
-        """Read nothing ahead: each article asks by itself."""
-        del tables
-        return nullcontext()
-
     def article_problems(
         self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
     ) -> Iterator[ConfigurationError]:
-        return article_problems(self._session, self._key, article, source, known)
+        yield from self._procedure_problems(article, source)
+        yield from article_problems(self._session, self._key, article, source, known)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         return article_warnings(self._session, self.where, article, source)
@@ -98,15 +84,10 @@ class PostgresSubscriber(ModelSubscriber):
         del referencing
         return create_destination(self._session, self.where, self._key, article, source)
 
-    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
-        return create_foreign_key(self._session, self.where, key, new=new)
-
-    def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
-        targets = find_targets(self._session, self.where, articles)
-        return create_procedures(self._session, self.where, self._key, targets)
+    def _generated(self, articles: Sequence[RegisteredArticle]) -> list[GeneratedProcedure]:
+        return [it for at in find_targets(self._session, self.where, articles) for it in made_procedures(at)]
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
-        """Return `CREATE PROCEDURE` statements, as they fit the table that is there, or that setup would create."""
         target = intended_target(self._session, self.where, article, source)
         procedures = custom_procedures(target) if what is Scripted.CUSTOM else generated_procedures(target)
         return [it.create().as_string(self._session) for it in procedures]

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.table_definition import Generation
@@ -15,10 +14,9 @@ from tranrepl.postgres.composed_sql import expression_sql, is_left_out, type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
-from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.destination import find_destination, has_destination
+from tranrepl.subscriber.postgres.destination import has_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.schemas import create_missing_schema
@@ -121,33 +119,4 @@ def _generated(session: Session, column: ColumnDescription) -> sql.Composable:
     virtual = column.generation is Generation.VIRTUAL and session.info.server_version >= 180000
     return sql.SQL(" GENERATED ALWAYS AS ({}) {}").format(
         expression_sql(column.generation_expression or ""), sql.SQL("VIRTUAL" if virtual else "STORED")
-    )
-
-
-def create_foreign_key(session: Session, where: str, key: ForeignKey, *, new: bool) -> list[str]:
-    """Create a foreign key that is checked at commit, and without cascades: the Publisher's come as commands, after
-    their parent's."""
-    table, referenced = find_destination(session, where, key.table), find_destination(session, where, key.referenced)
-    if table is None or referenced is None or key.is_among(table.foreign_keys):
-        return []
-    statement = _foreign_key(key).as_string(session)
-    if not new:
-        return [key.left_out(f"the table was there before; add it by {statement}")]
-    try:
-        with translated_errors(where), session.transaction():
-            session.execute(_foreign_key(key))
-    except (DataError, ConfigurationError) as error:
-        return [key.left_out(error.message)]
-    return [f"created foreign key {key.name} of table {key.table} at {where}"]
-
-
-def _foreign_key(key: ForeignKey) -> sql.Composed:
-    return sql.SQL(
-        "ALTER TABLE {} ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {} ({}) DEFERRABLE INITIALLY DEFERRED"
-    ).format(
-        qualified(key.table),
-        sql.Identifier(key.name),
-        sql.SQL(", ").join(map(sql.Identifier, key.columns)),
-        qualified(key.referenced),
-        sql.SQL(", ").join(map(sql.Identifier, key.referenced_columns)),
     )
