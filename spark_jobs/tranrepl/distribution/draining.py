@@ -123,7 +123,15 @@ class DistributionJob:
 
     def read_definitions(self) -> None:
         """Read every definition that stored commands may have: those of batches that were registered meanwhile, too."""
-        self._articles = self._opened.database.articles.by_id(self._opened.record)
+        articles = self._opened.database.articles
+        self._articles = articles.by_id(self._opened.record)
+        in_force = {it.source_object_id for it in articles.registered(self._opened.record)}
+        # A table that was renamed and dropped since has left its article's name to another one, as the file has it.
+        self._names = {
+            number: str(it.source if number in in_force or it.file_names is None else it.file_names.source)
+            for number, it in newest_definitions(self._articles.values()).items()
+        }
+        """By the table's oid."""
         self._own_order = _with_own_order(self._request, self._articles)
 
     def leave_out(self, left_out: Mapping[str, bytes | None]) -> None:
@@ -303,8 +311,7 @@ class DistributionJob:
 
     def left_out_after(self, after: bytes) -> tuple[LeftOut, ...]:
         """Return which commands after a transaction are left out."""
-        newest = newest_definitions(self._articles.values())
-        names = {number: str(newest[it.source_object_id].source) for number, it in self._articles.items()}
+        names = {number: self._names[it.source_object_id] for number, it in self._articles.items()}
         return tuple(
             LeftOut(tuple(number for number, name in names.items() if name == source), up_to)
             for source, up_to in self._left_out.items()

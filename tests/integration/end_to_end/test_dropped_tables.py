@@ -308,3 +308,15 @@ def test_an_alteration_that_is_not_read_is_not_taken_by_setup_where_a_table_is_m
     good_run(site)
     assert differing_rows(site) == {}
     assert site.at_subscriber("SELECT more FROM b WHERE id = 1") == [(4,)]
+
+
+def test_commands_to_a_table_that_was_renamed_and_dropped_are_not_for_the_one_made_again(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.at_publisher("UPDATE a SET v = 'x' WHERE id = 2", *_LEFT_TO_SETUP["renamed before"])
+    site.read_log()
+    site.set_up()
+    site.take_snapshot().raise_error()
+    good_run(site)
+    _is_replicated_again(site)
