@@ -154,16 +154,20 @@ def test_another_secret_signs_from_then_on(site: Site) -> None:
     ]
     assert site.at_publisher("SELECT inner_key, outer_key FROM tranrepl.message_secret") != former
     site.at_publisher("ALTER TABLE t ADD COLUMN b int DEFAULT 2", "INSERT INTO t VALUES (1, 'a', 3)")
-    # Whoever knows the former one signs nothing any more.
+    _forge_with_former_secret(site)
+    read = _run_warned(site)
+    assert read.schema_changes == 1
+    assert len(newest_tokens(site.topology, 9)) == 1
+
+
+def _forge_with_former_secret(site: Site) -> None:
+    """Write a message as one who knows the former secret, which signs nothing any more."""
     site.at_publisher(
         "CREATE TABLE stolen AS SELECT former_inner_key AS i, former_outer_key AS o FROM tranrepl.message_secret"
     )
     signed = "convert_to(concat('tranrepl.schema ', pg_current_xact_id()::xid, ' {}'), 'UTF8')"
     signature = f"encode(sha256(o || sha256(i || {signed})), 'hex')"
     site.at_publisher(f"SELECT pg_logical_emit_message(true, 'tranrepl.schema', {signature} || '{{}}') FROM stolen")
-    read = _run_warned(site)
-    assert read.schema_changes == 1
-    assert len(newest_tokens(site.topology, 9)) == 1
 
 
 def test_another_secret_waits_until_what_the_former_one_signed_is_read(site: Site) -> None:
@@ -363,8 +367,11 @@ def test_a_continuous_log_reader_goes_on_over_them_and_knows_a_new_secret(
             site.at_publisher(_emit("schema", "'x'"), f"INSERT INTO item VALUES ({n}, {n}, 'item')")
             wait_for(lambda n=n: commands() >= n, 20.0)  # type: ignore[misc]
         set_up(site.topology, check(site.topology).tables, lambda _: None, new_secret=True)
+        _forge_with_former_secret(site)
+        site.at_publisher("INSERT INTO item VALUES (8, 8, 'item')")
+        wait_for(lambda: commands() >= 6, 20.0)
         site.at_publisher("ALTER TABLE item ADD COLUMN more int DEFAULT 7", "INSERT INTO item VALUES (9, 9, 'i', 8)")
-        wait_for(lambda: commands() >= 7, 20.0)
+        wait_for(lambda: commands() >= 8, 20.0)
         result = reader.stop()
     assert result.error is None
     assert len([it for it in result.schema_change_warnings if _WROTE.format("schema") in it]) == 1

@@ -172,9 +172,8 @@ class OpenPostgresStream:
         return None if secrets_changed or self._changes_unknown_partition(messages) else part
 
     def _secrets_changed(self, messages: pa.BinaryArray) -> bool:
-        """Return whether there is a message of ours, and the secrets are others than when the stream began: one that
-        was in use then may be none by now."""
-        if not self.decoder.has_ours(messages):
+        """Return whether a message does not verify, and the secret is another one than when the stream began."""
+        if self.decoder.all_verify(messages):
             return False
         with connect(self.log.connection, "tranrepl log reader", autocommit=True) as session:
             return read_secrets(session, self.log.where, self.log.slot) != self.log.secrets

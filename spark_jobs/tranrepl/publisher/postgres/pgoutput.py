@@ -152,9 +152,9 @@ class PgOutputDecoder:
             ends_in_transaction,
         )
 
-    def has_ours(self, messages: pa.BinaryArray) -> bool:
-        """Return whether a batch has a message with a prefix of ours, verified or not. Decodes nothing."""
-        return len(messages) > 0 and any(read_messages(*_parted(messages), self.secrets, self._open_xid))
+    def all_verify(self, messages: pa.BinaryArray) -> bool:
+        """Return whether all of a batch's messages with a prefix of ours are ours. Decodes nothing."""
+        return len(messages) == 0 or not read_messages(*_parted(messages), self.secrets, self._open_xid)[1]
 
     def _end(self, buffer: Buffer, kinds: Bytes, starts: Ints) -> tuple[int, bool]:
         """Return how many messages belong to this batch: up to the commit that reaches a limit, else all."""
