@@ -13,6 +13,7 @@ from support.embedded_postgres import PostgresServer
 from support.in_process import replicate_stored
 from support.shell import Outcome, publication_file, typed
 from support.site import Rows, Site, execute
+from tranrepl.connections import variable_name
 from tranrepl.errors import MustBeReinitializedError
 
 DATABASE = "publisher"
@@ -78,8 +79,8 @@ def go_to(site: Site, server: PostgresServer) -> None:
     site.connections["publisher"] = connection
 
 
-def command(site: Site, folder: Path, *arguments: str) -> Outcome:
-    """Return a verb of the shell for the publication's file."""
+def command(site: Site, folder: Path, *arguments: str, publisher: str | None = None) -> Outcome:
+    """Type a verb with the publication's file. `publisher` is another value of the Publisher's connection."""
     articles = [
         {"source": str(it.source), "pre_creation_cmd": str(it.pre_creation_cmd), "truncate": str(it.truncate)}
         for it in site.publication.articles
@@ -97,7 +98,8 @@ def command(site: Site, folder: Path, *arguments: str) -> Outcome:
         replicate_ddl=site.publication.replicate_ddl,
     )
     verb, *rest = arguments
-    return typed(verb, file, *rest, environment=site.databases.environment)
+    exported = {} if publisher is None else {variable_name("publisher"): publisher}
+    return typed(verb, file, *rest, environment={**site.databases.environment, **exported})
 
 
 def assert_refused_everywhere(site: Site, folder: Path, *said: str) -> None:

@@ -23,10 +23,12 @@ import pytest
 from conftest import DatabasesFactory
 from support.checkout import CHECKOUT
 from support.embedded_postgres import PostgresServer
-from support.item_site import DATABASE, item_site, run
+from support.item_site import DATABASE, command, item_site, run
 from support.processes import free_port, unprivileged
 from support.server_copies import catch_up
+from support.shell import run_submitted_jobs_here
 from support.site import Site, execute
+from support.spark_here import SparkHere
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ReplicationError, TransientError
 
@@ -98,9 +100,15 @@ def _statements(block: str, where: str) -> list[str]:
 
 
 def test_a_crash_under_load_loses_nothing_and_the_reader_goes_on(
-    page: _Examples, own_server: PostgresServer, standby: PostgresServer, site: Site
+    page: _Examples,
+    own_server: PostgresServer,
+    standby: PostgresServer,
+    site: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = _both_hosts(page, own_server, standby)
+    exported = _both_hosts(page, own_server, standby)
+    both = _connection(exported)
     site.databases = replace(site.databases, publisher=both)
     site.connections["publisher"] = both
     with _load(both) as load, _reader(site) as reader:
@@ -111,7 +119,11 @@ def test_a_crash_under_load_loses_nothing_and_the_reader_goes_on(
         execute(standby.connection(DATABASE), *_statements(page.promotion, "standby"))
         _until_more(load, 50)
         _until_more(reader.succeeded, 2)
-    run(site)
+    spark: Any = SparkHere()
+    run_submitted_jobs_here(spark, monkeypatch)
+    for verb in ("run", "status"):
+        outcome = command(site, tmp_path, verb, publisher=exported)
+        assert outcome.status == 0, outcome
     assert site.at_subscriber(_ALL) == site.at_publisher(_ALL)
     assert set(load) <= {number for (number,) in site.at_subscriber("SELECT id FROM item")}
     assert [str(it) for it in reader.failed if not isinstance(it, TransientError)] == []
@@ -123,12 +135,12 @@ def test_a_uri_says_the_same_as_json(page: _Examples) -> None:
     assert _connection(uri).libpq_parameters("test") == _connection(json.dumps(fields)).libpq_parameters("test")
 
 
-def _both_hosts(page: _Examples, primary: PostgresServer, standby: PostgresServer) -> Connection:
-    """As the page writes it, with the two servers of this test for its own."""
+def _both_hosts(page: _Examples, primary: PostgresServer, standby: PostgresServer) -> str:
+    """Return what the page exports, with the two servers of this test for its own."""
     one = primary.connection(DATABASE)
     fields = _with_ports(_fields(page), f"{primary.port},{standby.port}")
     here = {"host": "127.0.0.1,127.0.0.1", "login": one.login, "password": one.password, "schema": DATABASE}
-    return _connection(json.dumps({**fields, **here}))
+    return json.dumps({**fields, **here})
 
 
 def _fields(page: _Examples) -> dict[str, Any]:
