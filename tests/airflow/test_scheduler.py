@@ -1,5 +1,5 @@
 """Airflow's own scheduler at work: schedules, backfills, a Subscriber that is restored or away, a missing pool, a late
-run.
+run, alerts. What how-to/alerts.md and continuous-agents.md write is taken from there, literally.
 
 One start of its components serves all, and jobs run on the tests' Spark session: about two minutes in all.
 """
@@ -10,7 +10,9 @@ import itertools
 import json
 import re
 import secrets
+import shlex
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -24,14 +26,15 @@ import yaml
 from support.airflow_api import Api, connected
 from support.airflow_components import components, password_of, wait_until_healthy
 from support.airflow_home import AirflowHome, metadata_on
-from support.checkout import CHECKOUT
+from support.checkout import CHECKOUT, shell_blocks
 from support.concurrent_writers import item_writer
 from support.databases import Databases, connection_environment
 from support.observed import AUDIT, ITEM, audits, make_transactions, stored_commands
 from support.processes import free_port
 from support.proxy import Proxy
-from support.receivers import Hook, web_server
+from support.receivers import Hook, Mailbox, mail_server, web_server
 from support.shared_spark import shared_spark
+from support.shell import COMMAND
 from support.site import Site
 from support.stored_batches import move_commits
 
@@ -43,6 +46,7 @@ _PATIENCE_SECONDS = 300.0
 _INTERVAL = timedelta(seconds=10)
 _RUN_FOR = timedelta(seconds=15)
 _AWAY_SECONDS = 4
+_HOW_TO = CHECKOUT / "docs" / "how-to"
 _NO_GAP = timedelta(seconds=10)
 """Between the end of a run and the beginning of the next, on a machine that has other work to do."""
 
@@ -62,17 +66,21 @@ def _at_least(count: int, found: list[Any]) -> list[Any]:
 
 
 @pytest.fixture
-def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) -> dict[str, Site]:
+def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> dict[str, Site]:
     """Set up `live`, which runs every ten seconds, `past`, which was due in one minute of last month only, and
     `steady`, whose agents are continuous."""
-    made: dict[str, Site] = {}
     minute = _past_minute()
-    for name, schedule in {
-        "live": "* * * * * */10",
-        "past": f"{minute.minute} {minute.hour} {minute.day} {minute.month} * */10",
-        "steady": "continuous",
-    }.items():
-        alert = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
+    settings: dict[str, dict[str, Any]] = {
+        "live": {"schedule": "* * * * * */10"},
+        "past": {
+            **_settings_of("alerts.md", "alerts:"),
+            "schedule": f"{minute.minute} {minute.hour} {minute.day} {minute.month} * */10",
+            "latency_threshold": 1,
+        },
+        "steady": {**_settings_of("continuous-agents.md", "schedule: continuous"), "run_for": _RUN_FOR.seconds},
+    }
+    made: dict[str, Site] = {}
+    for name, written in settings.items():
         site = made[name] = Site(
             databases(),
             tmp_path / "store" / name,
@@ -82,9 +90,7 @@ def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) 
             publication=name,
             publisher={"connection": f"{name}_publisher"},
             distributor={"connection": f"{name}_distribution", "store": str(tmp_path / "store" / name)},
-            schedule=schedule,
-            **({"run_for": _RUN_FOR.seconds} if name == "steady" else {}),
-            **({"alerts": [alert], "latency_threshold": 1} if name == "past" else {}),
+            **written,
         )
         site.connections = _named(name, site.databases)
         site.at_publisher(ITEM)
@@ -92,6 +98,14 @@ def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any, pager: Hook) 
         site.at_publisher(AUDIT)
         site.at_subscriber(AUDIT)
     return made
+
+
+def _settings_of(page: str, first: str) -> dict[str, Any]:
+    """Return the settings that a page writes, in its block that begins so."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (_HOW_TO / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (block,) = [it for it in blocks if it.startswith(first)]
+    found: dict[str, Any] = yaml.safe_load(block)
+    return found
 
 
 def _named(name: str, databases: Databases) -> dict[str, Any]:
@@ -110,6 +124,18 @@ def pager() -> Iterator[Hook]:
 
 
 @pytest.fixture
+def changes() -> Iterator[Hook]:
+    with web_server() as hook:
+        yield hook
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with mail_server() as box:
+        yield box
+
+
+@pytest.fixture
 def network(sites: dict[str, Site]) -> Iterator[Proxy]:
     """Yield what is between the jobs of `steady` and their Subscriber."""
     with Proxy(sites["steady"].databases.subscriber) as network:
@@ -118,12 +144,22 @@ def network(sites: dict[str, Site]) -> Iterator[Proxy]:
 
 @pytest.fixture
 def airflow(
-    sites: dict[str, Site], network: Proxy, pager: Hook, database: DatabaseFactory, tmp_path: Path, spark: Any
+    sites: dict[str, Site],
+    network: Proxy,
+    pager: Hook,
+    changes: Hook,
+    mailbox: Mailbox,
+    database: DatabaseFactory,
+    tmp_path: Path,
+    spark: Any,
 ) -> Iterator[AirflowHome]:
     dags = tmp_path / "dags"
     shutil.copytree(CHECKOUT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__", "publications"))
     (dags / "publications").mkdir()
-    connections: dict[str, str] = {"AIRFLOW_CONN_PAGER": json.dumps({"conn_type": "http", "host": pager.url})}
+    connections: dict[str, str] = {
+        "AIRFLOW_CONN_CHANGES": json.dumps({"conn_type": "http", "host": changes.url}),
+        "AIRFLOW_CONN_SMTP_DEFAULT": f"smtp://127.0.0.1:{mailbox.port}?disable_ssl=true&disable_tls=true",
+    }
     for name, site in sites.items():
         text = yaml.safe_dump(site.publication.model_dump(mode="json"))
         (dags / "publications" / f"{name}.yaml").write_text(text, encoding="utf-8")
@@ -150,11 +186,34 @@ def airflow(
         home = AirflowHome(tmp_path / "airflow", dags, CHECKOUT / "plugins", connections, free_port(), settings)
         home.home.mkdir()
         home.run("db", "migrate", log=logs / "migrate.log")
+        _try_the_alerts(home, pager, changes, mailbox)
         password_of(home)
         # Nothing here is deferred.
         with components(home, logs, ("api-server", "scheduler", "dag-processor")) as processes:
             wait_until_healthy(home, processes, logs)
             yield home
+
+
+def _try_the_alerts(home: AirflowHome, pager: Hook, changes: Hook, mailbox: Mailbox) -> None:
+    """Type what alerts.md types, before anything has happened."""
+    (block,) = shell_blocks(_HOW_TO / "alerts.md")
+    for command in block.commands:
+        here = command.replace("https://:token@hooks.example.com:8443/services/T0/hook", _with_token(pager))
+        name, *arguments = shlex.split(here.replace("dags/publications/shop.yaml", _past_file(home)), comments=True)
+        assert (name, here == command) in (("airflow", False), ("tranrepl", True))
+        typed = [str(COMMAND.with_name(name)), *arguments]
+        done = subprocess.run(typed, env=home.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert [it.body for it in pager.posts] == [{"text": "past: test alert: " + changes.posts[0].body["text"]}]
+    assert [it["Subject"] for it in mailbox.messages] == ["past: test alert"]
+
+
+def _with_token(hook: Hook) -> str:
+    return hook.url.replace("http://", "http://:token@")
+
+
+def _past_file(home: AirflowHome) -> str:
+    return f"{home.dags}/publications/past.yaml"
 
 
 def _write_publication_with_snapshots(folder: Path, site: Site) -> None:
@@ -191,6 +250,8 @@ def test_the_scheduler(
     network: Proxy,
     postgres: PostgresServer,
     pager: Hook,
+    changes: Hook,
+    mailbox: Mailbox,
     tmp_path: Path,
 ) -> None:
     live, past = sites["live"], sites["past"]
@@ -224,10 +285,27 @@ def test_the_scheduler(
     assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
     _assert_the_log_of_a_failed_batch_ends_with_the_way_on(past, airflow, api)
     _assert_that_replication_alone_is_offered_for_backfills(api)
-    late = _wait("a late run is told", lambda: [it.body for it in pager.posts if it.body["event"] == "run_is_late"])
+    late = _wait("a late run's alert", lambda: _alerts(changes, "run_is_late"))
     assert {it["summary"] for it in late} == {"past: run is late"}
     api.pause("past")
+    _assert_the_alert_arrived(pager, changes, mailbox)
     _assert_that_runs_follow_one_another_while_changes_arrive(sites["steady"], api, network)
+
+
+def _alerts(hook: Hook, event: str) -> list[dict[str, Any]]:
+    """Return the alerts of an event that a webhook without a `body` got."""
+    return [it.body for it in hook.posts if it.body["event"] == event]
+
+
+def _assert_the_alert_arrived(pager: Hook, changes: Hook, mailbox: Mailbox) -> None:
+    (alert,) = _wait("the alert of the failed batch", lambda: _alerts(changes, "batch_failed"))
+    text = {"text": f"{alert['summary']}: {alert['text']}"}
+    (post,) = _wait("the pager's", lambda: [it for it in pager.posts if it.body == text])
+    assert (post.path, post.authorization) == ("/services/T0/hook", "Bearer token")
+    assert {headers["X-Team"] for _, _, headers in pager.asked} == {"dba"}
+    (mail,) = _wait("the mail", lambda: [it for it in mailbox.messages if it["Subject"] == alert["summary"]])
+    assert (mail["To"], mail["From"]) == ("dba@example.com", "tranrepl@example.com")
+    assert alert["next_steps"].splitlines()[0] in str(mail.get_body().get_content())
 
 
 def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: Api, network: Proxy) -> None:

@@ -16,11 +16,13 @@ from support.checkout import CHECKOUT, PAGES, shell_blocks
 from tranrepl.cli.verbs import app
 
 _HOW_TOS = "tests/integration/cli/test_examples_of_how_tos.py"
+_SCHEDULER = "tests/airflow/test_scheduler.py"
 _RUN_BY = {
     "docs/tutorial.md": ("tests/integration/end_to_end/test_tutorial.py", "tutorial.md"),
     "docs/how-to/a-batch-failed.md": ("tests/integration/cli/test_runbook.py", "RUNBOOK"),
     "docs/how-to/snapshot.md": (_HOW_TOS, "how-to/snapshot.md"),
     "docs/how-to/restore.md": ("tests/integration/cli/test_restoring.py", '"restore.md"'),
+    "docs/how-to/alerts.md": (_SCHEDULER, "alerts.md"),
     "docs/how-to/metrics.md": ("tests/integration/cli/test_metrics.py", '"metrics.md"'),
     "docs/how-to/validate.md": (_HOW_TOS, "how-to/validate.md"),
     "docs/how-to/schema-changes.md": (_HOW_TOS, "how-to/schema-changes.md"),
