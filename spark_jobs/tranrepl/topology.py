@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.settings.publication import Publication
+from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.base.subscriber import Subscriber
-from tranrepl.subscriber.dialect import Dialect
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 if TYPE_CHECKING:

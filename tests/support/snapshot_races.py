@@ -17,7 +17,7 @@ from tranrepl.distribution import delivery
 from tranrepl.errors import FencedError, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.snapshot import initialization
-from tranrepl.subscriber.base import sql_snapshot as generic_loading
+from tranrepl.subscriber.base import sql_loader as generic_loading
 from tranrepl.subscriber.postgres import snapshot as loading
 
 _MOST_TURNS = 8

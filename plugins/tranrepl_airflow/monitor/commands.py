@@ -18,7 +18,7 @@ from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.settings.publication import Publication
-from tranrepl.subscriber.dialect import Dialect
+from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.errors import ShownError, standing_failures

@@ -15,9 +15,9 @@ from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
+from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text, message_text
-from tranrepl.subscriber.dialect import Dialect
 
 
 @dataclass(frozen=True, slots=True)

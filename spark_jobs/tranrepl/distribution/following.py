@@ -33,7 +33,7 @@ from tranrepl.distributor.notifications import TRIED, Listener, notify
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, Why
-from tranrepl.subscriber.applier import Applier
+from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.registry import dialect_of
 
 _MOST_TOGETHER = 50_000

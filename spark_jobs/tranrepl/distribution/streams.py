@@ -27,7 +27,7 @@ from tranrepl.errors import ErrorKind, ErrorReport, InternalError, ReplicationEr
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult
 from tranrepl.spark.pyarrow_setup import prepare_worker
-from tranrepl.subscriber.applier import Applier
+from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.batching.commit_batches import Piece
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.subscription import Stream, StreamRecord

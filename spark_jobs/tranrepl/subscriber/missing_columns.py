@@ -1,20 +1,26 @@
-"""What to do where a Subscriber's table lacks a published column: rows that are there are to get its values too."""
+"""Errors about tables and columns that a Subscriber lacks, and what to do: rows that are there are to get the
+Publisher's values too."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
+from tranrepl.next_steps import RUN_SETUP
+from tranrepl.settings.publication import Article
 
 
-class ColumnTexts(Protocol):
-    """Statements of a Subscriber's database, as text."""
+@dataclass(frozen=True, slots=True)
+class ColumnTexts:
+    """Statements of a Subscriber's database, for people to paste."""
 
-    def add(self, column: str) -> str: ...
-
-    def rename(self, column: str, new_name: str) -> str: ...
+    added: Mapping[str, str]
+    """What adds each column that may be missing."""
+    rename: Callable[[str, str], str]
 
 
 def as_registered(known: RegisteredArticle | None, source: TableDescription) -> RegisteredArticle | None:
@@ -22,46 +28,76 @@ def as_registered(known: RegisteredArticle | None, source: TableDescription) -> 
     return known if known is not None and known.source_object_id == source.object_id else None
 
 
-def missing_column_remedy(
+def no_table(where: str, article: RegisteredArticle) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: table {article.destination} does not exist", remedy=RUN_SETUP, article=str(article.source)
+    )
+
+
+def no_column(
+    subscription: str,
+    article: Article,
     known: RegisteredArticle | None,
     column: ColumnDescription,
     there: Collection[str],
     texts: ColumnTexts,
-    values_again: str,
-) -> str:
-    """Return what to do before the next setup. `known` is the article as it is delivered, `there` are the table's
-    columns; `values_again`: the command that brings values to rows that lack them."""
-    add, or_else = texts.add(column.name), "or leave the column out of the article"
+    *,
+    comparison: bool,
+) -> ConfigurationError:
+    """Return the error for a table that lacks a published column, with what to do before the next setup. `known` is the
+    article as it is delivered, `there` are the table's columns; `comparison`: rows of this kind of database can be
+    compared."""
+    add, or_else = texts.added[column.name], "or leave the column out of the article"
     before = {it.ordinal: it.name for it in known.columns} if known is not None else {}
+    name = before.get(column.ordinal)
     if known is None:
-        return f"{add} {or_else}"
-    if column.ordinal not in before:
-        return f"{add} then `tranrepl setup FILE`, which has its values copied or compared; {or_else}"
-    name = before[column.ordinal]
-    if name != column.name and name in there:
-        return (
+        remedy = f"{add} {or_else}"
+    elif name is None:
+        remedy = f"{add} then `tranrepl setup FILE`, which has its values copied or compared; {or_else}"
+    elif name != column.name and name in there:
+        remedy = (
             "`tranrepl run FILE` delivers what was committed before, even where its log reader fails; then "
             f"{texts.rename(name, column.name)} then `tranrepl setup FILE`"
         )
-    return f"{add} then `tranrepl setup FILE`, then {values_again} gives rows that are there its values"
+    else:
+        again = _values_again(subscription, shlex.quote(str(article.source)), known, comparison=comparison)
+        remedy = f"{add} then `tranrepl setup FILE`, then {again} gives rows that are there its values"
+    return ConfigurationError(
+        f"article {article.source}: Subscriber {subscription}: table {article.destination_table} has no column "
+        f"{column.name!r}",
+        remedy=remedy,
+    )
 
 
-def lost_columns_remedy(missing: Sequence[str], others: Sequence[str], texts: ColumnTexts, values_again: str) -> str:
-    """Return what to do where a delivery needs columns that a table lacks; `others` are columns it has that are not
+def lost_columns(
+    where: str,
+    article: RegisteredArticle,
+    missing: Sequence[str],
+    others: Sequence[str],
+    texts: ColumnTexts,
+    *,
+    comparison: bool,
+) -> ConfigurationError:
+    """Return the error for a delivery that needs columns which a table lacks; `others` are columns it has that are not
     published under these names."""
-    add = f"{' '.join(map(texts.add, missing))} then `tranrepl run FILE`, then {values_again} gives rows that are there"
+    again = _values_again("NAME", "ARTICLE", article, comparison=comparison)
+    added = " ".join(texts.added[it] for it in missing)
+    add = f"{added} then `tranrepl run FILE`, then {again} gives rows that are there"
     add = f"{add} {'its' if len(missing) == 1 else 'their'} values"
-    if not others:
-        return add
     renamed = "where it was renamed there, give it its name again until all is delivered"
     if len(missing) == len(others) == 1:
-        return f"{renamed}: {texts.rename(others[0], missing[0])} else {add}"
-    return f"{renamed}; else {add}"
+        remedy = f"{renamed}: {texts.rename(others[0], missing[0])} else {add}"
+    else:
+        remedy = f"{renamed}; else {add}" if others else add
+    return ConfigurationError(
+        f"{where}: table {article.destination} has no column {', '.join(missing)}",
+        remedy=remedy,
+        article=str(article.source),
+    )
 
 
-def values_again(subscription: str, article: str, *, comparison: bool) -> str:
-    """Return the command that gives rows of a Subscriber the Publisher's values; `comparison`: they can be compared
-    and corrected."""
-    if comparison:
+def _values_again(subscription: str, article: str, known: RegisteredArticle, *, comparison: bool) -> str:
+    """Return the command that gives rows of a Subscriber the Publisher's values."""
+    if comparison and known.not_repaired is None:
         return f"`tranrepl validate FILE -s {subscription} --article {article} --repair`"
     return f"`tranrepl reinitialize FILE -s {subscription} --article {article}`"

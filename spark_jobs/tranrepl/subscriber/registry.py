@@ -11,8 +11,8 @@ from tranrepl.connections import POSTGRES_KINDS, Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
+from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.capabilities import Capabilities
-from tranrepl.subscriber.dialect import Dialect
 from tranrepl.subscriber.postgres.dialect import PostgresDialect
 from tranrepl.subscriber.procedure_names import Scripted
 
@@ -28,7 +28,7 @@ def dialect_of(connection: Connection) -> Dialect:
     dialect, by statements."""
     if connection.kind in POSTGRES_KINDS:
         return PostgresDialect()
-    from tranrepl.subscriber.base.dialect import SqlDialect
+    from tranrepl.subscriber.base.sql_dialect import SqlDialect
 
     return SqlDialect(_sql_database(connection.kind))
 

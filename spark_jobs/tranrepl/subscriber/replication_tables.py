@@ -34,22 +34,21 @@ def _time() -> sa.Column[datetime]:
     return sa.Column("time", moment, nullable=False, server_default=sa.func.current_timestamp())
 
 
+def _subscription_key() -> list[sa.Column[str]]:
+    """Return the columns that say which subscription a row is of; the first, where its Publisher was reached last."""
+    key = {"publisher_system": 32, "publisher_db": 128, "publication": 64, "subscription": 64}
+    publisher = sa.Column("publisher", _name(255), nullable=False)
+    return [publisher, *(sa.Column(name, _name(length), primary_key=True) for name, length in key.items())]
+
+
 WATERMARKS = sa.Table(
     "msreplication_subscriptions",
     METADATA,
-    sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_system", _name(32), primary_key=True),
-    sa.Column("publisher_db", _name(128), primary_key=True),
-    sa.Column("publication", _name(64), primary_key=True),
-    sa.Column("subscription", _name(64), primary_key=True),
+    *_subscription_key(),
     sa.Column("stream", sa.SmallInteger, primary_key=True, autoincrement=False),
     sa.Column("subscription_type", sa.SmallInteger, nullable=False, server_default="0"),
     sa.Column("description", _text(255)),
-    sa.Column(
-        "transaction_timestamp",
-        _POSITION,
-        nullable=False,
-    ),
+    sa.Column("transaction_timestamp", _POSITION, nullable=False),
     _time(),
     sa.Column("batch_after", _POSITION),
     sa.Column("batch_streams", sa.SmallInteger),
@@ -72,11 +71,7 @@ OBJECTS = sa.Table(
 SNAPSHOTS = sa.Table(
     "msreplication_snapshots",
     METADATA,
-    sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_system", _name(32), primary_key=True),
-    sa.Column("publisher_db", _name(128), primary_key=True),
-    sa.Column("publication", _name(64), primary_key=True),
-    sa.Column("subscription", _name(64), primary_key=True),
+    *_subscription_key(),
     sa.Column("article", _name(255), primary_key=True),
     sa.Column("range_number", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("snapshot", _text(64), nullable=False),
@@ -92,11 +87,7 @@ SNAPSHOTS = sa.Table(
 ARTICLES = sa.Table(
     "mssubscription_articles",
     METADATA,
-    sa.Column("publisher", _name(255), nullable=False),
-    sa.Column("publisher_system", _name(32), primary_key=True),
-    sa.Column("publisher_db", _name(128), primary_key=True),
-    sa.Column("publication", _name(64), primary_key=True),
-    sa.Column("subscription", _name(64), primary_key=True),
+    *_subscription_key(),
     sa.Column("article", _name(255), primary_key=True),
     sa.Column("article_id", sa.Integer, nullable=False),
     _time(),

@@ -12,12 +12,10 @@ from support.requirements import Requirement, allowing, require
 from support.subscribers import mssql_execute
 from tranrepl.connections import Connection
 from tranrepl.subscriber.mssql.catalogue import (
-    CheckConstraint,
     ForeignKeyConstraint,
     ReferentialAction,
     Trigger,
     UniqueIndex,
-    find_check_constraints,
     find_foreign_keys,
     find_tables,
     find_triggers,
@@ -164,22 +162,17 @@ def test_foreign_keys_are_found_at_both_of_their_ends(mssql_database: Connection
     assert key.acts
 
 
-def test_check_constraints_and_triggers_say_when_they_act(mssql_database: Connection) -> None:
+def test_triggers_say_when_they_act(mssql_database: Connection) -> None:
     mssql_execute(
         mssql_database,
-        "create table t (id int primary key, n int constraint t_n check (n > 0))",
+        "create table t (id int primary key, n int)",
         "create table plain (id int primary key)",
         "create trigger t_seen on t after insert, update as select 1",
     )
     with _session(mssql_database) as session:
         tables = find_tables(session, [("dbo", "t"), ("dbo", "plain")])
-        checks = find_check_constraints(session, tables.values())
         triggers = find_triggers(session, tables.values())
     number = tables["dbo", "t"].object_id
-    assert list(checks) == [number]
-    (check,) = checks[number]
-    assert "0" in check.definition
-    assert check == CheckConstraint("t_n", check.definition, enabled=True, trusted=True, not_for_replication=False)
     assert triggers == {
         number: (
             Trigger(
@@ -193,15 +186,14 @@ def test_check_constraints_and_triggers_say_when_they_act(mssql_database: Connec
     }
 
 
-@pytest.mark.parametrize("kind", ["foreign key", "check", "trigger", "identity"])
+@pytest.mark.parametrize("kind", ["foreign key", "trigger", "identity"])
 def test_what_is_not_for_replication_is_told(mssql_database: Connection, kind: str) -> None:
     require(mssql_database, Requirement.NOT_FOR_REPLICATION)
     mssql_execute(
         mssql_database,
         "create table parent (id int primary key)",
-        "create table t (id int primary key, number int identity(1, 1) not for replication, p int, n int)",
+        "create table t (id int primary key, number int identity(1, 1) not for replication, p int)",
         "alter table t add constraint t_p foreign key (p) references parent (id) not for replication",
-        "alter table t add constraint t_n check not for replication (n > 0)",
         "create trigger t_seen on t after insert not for replication as select 1",
     )
     with _session(mssql_database) as session:
@@ -209,7 +201,6 @@ def test_what_is_not_for_replication_is_told(mssql_database: Connection, kind: s
         (table,) = tables.values()
         found = {
             "foreign key": [it.not_for_replication for it in find_foreign_keys(session, [table])],
-            "check": [it.not_for_replication for it in find_check_constraints(session, [table])[table.object_id]],
             "trigger": [it.not_for_replication for it in find_triggers(session, [table])[table.object_id]],
             "identity": [it.identity.not_for_replication for it in table.columns if it.identity],
         }

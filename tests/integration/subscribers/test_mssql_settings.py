@@ -8,7 +8,7 @@ import pymssql
 
 from support.subscribers import mssql_execute
 from tranrepl.connections import Connection
-from tranrepl.subscriber.mssql.session import set_session
+from tranrepl.subscriber.mssql.driver import set_session
 
 _ADVERSE = (
     "set nocount on",

@@ -13,7 +13,7 @@ from tranrepl.errors import ConfigurationError, DataError, FencedError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article, PreCreation
-from tranrepl.subscriber.base.sql_snapshot import SqlLoader
+from tranrepl.subscriber.base.sql_loader import SqlLoader
 from tranrepl.subscriber.base.statements import Parameters, Statement
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.registry import dialect_of

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
@@ -213,6 +213,6 @@ _WAITING = "SELECT 1 FROM information_schema.processlist WHERE state = 'Waiting 
 
 
 def test_a_subscriber_without_checksums_is_refused() -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        SqlDatabase("oracle").comparison(lambda: nullcontext(), [], 1, "Subscriber archive")  # type: ignore[arg-type,return-value]
+    with sa.create_engine("sqlite://").connect() as session, pytest.raises(ConfigurationError) as refused:
+        SqlDatabase("oracle").comparison_ways(session, "Subscriber archive")
     assert "allowed: a Subscriber in PostgreSQL, MariaDB, MySQL, SQL Server or SQLite" in str(refused.value)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from hypothesis import given, strategies as st
 from pymssql._mssql import quote_simple_value
 
-from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
+from tranrepl.subscriber.mssql.column_types import FloatingPoint, Moment, Text
 from tranrepl.subscriber.mssql.database import SqlServer
 
 _DIALECT = sa.make_url("mssql+pymssql://").get_dialect()()

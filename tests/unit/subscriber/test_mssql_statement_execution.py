@@ -11,8 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from tranrepl.subscriber.base.execution import CALLS_PROCEDURE
-from tranrepl.subscriber.mssql.messages import Messages, listen
-from tranrepl.subscriber.mssql.statement_execution import configure
+from tranrepl.subscriber.mssql.statement_execution import Messages, configure, listen
 
 
 class _DriverError(Exception):

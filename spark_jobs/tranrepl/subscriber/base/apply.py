@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 import pyarrow as pa
@@ -10,16 +11,16 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from tranrepl.errors import ErrorReport
-from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
+from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.base.committed_changes import CommittedChanges
 from tranrepl.subscriber.base.constraints import parents_first_among
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.savepoint import TransactionEndedError, why_undone
-from tranrepl.subscriber.base.schema_changes import SchemaChanges
 from tranrepl.subscriber.base.serial import SqlSerial
+from tranrepl.subscriber.base.sql_schema_changes import SqlSchemaChanges
 from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.steps import (
     BulkStep,
@@ -34,15 +35,14 @@ from tranrepl.subscriber.batching.steps import (
 from tranrepl.subscriber.bulk_attempts import BulkAttempts
 from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.schema_changes import naming_change
-from tranrepl.subscriber.scripts import not_run
-from tranrepl.subscriber.subscription import ALONE, CommandPlace, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
+from tranrepl.subscriber.subscription import ALONE, CommandPlace, Stream, SubscriptionKey, UnfinishedBatch
 from tranrepl.subscriber.truncation import children_first
 
 _MOST_KEPT_BYTES = 256 * 1024 * 1024
 """The most that is kept of commands applied in the open transaction, to apply them again."""
 
 
-class SqlApplier:
+class SqlApplier(Applier):
     """One connection's transactions, each opened under the fence of the watermark."""
 
     def __init__(
@@ -58,7 +58,7 @@ class SqlApplier:
         self._articles = articles
         self._options = options
         self._where = f"Subscriber {key.subscription}"
-        self._watermark = Watermark(session, database, key, self._where)
+        super().__init__(Watermark(session, database, key, self._where))
         self._serial = SqlSerial(session, database, articles, self._where, options.skip_errors)
         self._ranks: dict[tuple[int, ...], Mapping[int, int]] = {}
         self._begin = partial(self.begin, b"")
@@ -66,26 +66,32 @@ class SqlApplier:
         self._expected = b""
         self._finishing: UnfinishedBatch | None = None
         self._applied_before: CommandPlace | None = None
-        self._changes = SchemaChanges(
+        self._changes = SqlSchemaChanges(
             session, database, key, self._where, articles, UnfitRows(options.rows_are_copied, options.shared_tables)
         )
         self._committed = CommittedChanges(session, database, key, self._changes, self._watermark, self._where)
-        self._said: list[str] = []
-        self.bulk_operations: Mapping[int, Operations] = {}
+        self._bulk_operations: Mapping[int, Operations] = {}
         self._attempts: BulkAttempts | None = None
         self._find_bulk()
 
+    @property
+    def bulk_operations(self) -> Mapping[int, Operations]:
+        return self._bulk_operations
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return translated_errors(self._where, self._database)
+
     def _find_bulk(self) -> None:
         """Find out what may go in bulk, with the tables as they are now."""
-        with translated_errors(self._where, self._database):
+        with self._errors():
             bulk = self._database.bulk(self._session, self._articles) if self._options.apply is Apply.AUTO else None
-        self.bulk_operations = bulk.operations if bulk else {}
+        self._bulk_operations = bulk.operations if bulk else {}
         self._attempts = None
         if bulk is not None:
             self._attempts = BulkAttempts(bulk, partial(why_undone, self._session, self._database, self._where, bulk))
 
     def renew(self) -> None:
-        with translated_errors(self._where, self._database):
+        with self._errors():
             self._database.configure_session(self._session, self._options)
         self._ranks.clear()
         self._find_bulk()
@@ -95,7 +101,7 @@ class SqlApplier:
         self._serial.forget_tables()
 
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
-        with translated_errors(self._where, self._database):
+        with self._errors():
             # Reading the catalogue may have begun one.
             self._session.rollback()
             self._applied_before = self._watermark.fence(watermark, stream, finishing)
@@ -108,21 +114,14 @@ class SqlApplier:
         """Do nothing: no database here waits with a constraint for the commit."""
 
     def rollback(self) -> None:
-        with translated_errors(self._where, self._database):
+        with self._errors():
             self._session.rollback()
 
-    def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
-        with translated_errors(self._where, self._database):
-            self._database.before_commit(self._session)
-            self._watermark.record(stream, record)
-            self._session.commit()
+    def _before_commit(self) -> None:
+        self._database.before_commit(self._session)
 
-    def commit(self, xact_seqno: bytes) -> None:
-        with translated_errors(self._where, self._database):
-            self._database.before_commit(self._session)
-            self._watermark.advance(xact_seqno)
-            reach(Failpoint.WATERMARK_SET)
-            self._session.commit()
+    def _commit(self) -> None:
+        self._session.commit()
 
     def flush(self) -> None:
         """Do nothing: every commit is durable by itself."""
@@ -162,7 +161,7 @@ class SqlApplier:
 
     def _change_schema(self, step: SchemaStep) -> None:
         """Apply a schema change. What is known of how to apply in bulk is of the tables as they were."""
-        with naming_change(step), translated_errors(self._where, self._database):
+        with naming_change(step), self._errors():
             if self._database.ddl_commits:
                 self._said += self._committed.apply(step, self._expected, self._finishing)
             else:
@@ -171,10 +170,10 @@ class SqlApplier:
         self._serial.forget_tables()
 
     def _pass_over(self, step: ScriptStep) -> None:
-        self._said.append(not_run(step, self._where, self._database.capabilities.title))
-
-    def with_text(self, step: Step) -> Step:
-        return step
+        self._said.append(
+            f"{self._where}: script {step.script.name} at 0x{step.xact_seqno.hex()} was not run: it is for PostgreSQL "
+            f"Subscribers, and this is {self._database.capabilities.title}"
+        )
 
     def take_applied(self) -> Applied:
         return self._attempts.take_applied() if self._attempts else Applied()
@@ -204,7 +203,7 @@ class SqlApplier:
         numbers = tuple(dict.fromkeys(commands["article_id"].to_pylist()))
         if numbers not in self._ranks:
             found = self._serial.targets(commands)
-            with translated_errors(self._where, self._database):
+            with self._errors():
                 self._ranks[numbers] = parents_first_among(self._session, self._database, found)
         return children_first(commands, self._ranks[numbers])
 
@@ -213,10 +212,6 @@ class SqlApplier:
 
     def take_notices(self) -> list[str]:
         return self._serial.take_notices()
-
-    def take_schema_changes(self) -> list[str]:
-        said, self._said = self._said, []
-        return said
 
 
 class _KeptSteps:

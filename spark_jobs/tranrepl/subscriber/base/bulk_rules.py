@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Method, Operation
+from tranrepl.subscriber.base.staged_bulk import BulkRules, BulkTarget, Values
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.capabilities import NameLimit
+from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
 
 Place = tuple[str, str]
@@ -36,25 +39,54 @@ class TableFacts:
     """Columns that may count up even where an INSERT gives them a value."""
     filled_at_update: bool = False
     """An UPDATE fills a column that it does not set."""
+    fixed: frozenset[str] = frozenset()
+    """Columns that no UPDATE may set."""
 
     def allows(self, operation: Operation, article: RegisteredArticle) -> bool:
         """Return whether bulk and commit order come to the same rows."""
         key = {article.columns[at].name for at in article.key_positions}
         if operation in self.trigger_events or not any(unique <= key for unique in self.unique_keys):
             return False
+        published = {column.name for column in article.columns}
         match operation:
             case Operation.INSERT:
-                published = {column.name for column in article.columns}
                 return self.filled_in_order <= published and self.counting & published <= key
             case Operation.UPDATE:
-                return not self.cascades and not self.filled_at_update
+                return not self.cascades and not self.filled_at_update and not self.fixed & (published - key)
             case _:
                 return not self.cascades
 
 
-def allowed_operations(article: RegisteredArticle, facts: TableFacts, unedited: frozenset[OfArticle]) -> Operations:
-    """Return the operations of the article that may go in bulk."""
-    return frozenset(it for it in PREFIXES if (article.article_id, it) in unedited and facts.allows(it, article))
+class WritableTable(Protocol[Values]):
+    """A table that can be written in bulk at all."""
+
+    def facts(self) -> TableFacts: ...
+
+    def target(self, article: RegisteredArticle) -> BulkTarget[Values] | None:
+        """Return the article's table as bulk statements name it; None where a column cannot be staged."""
+        ...
+
+
+def rules_of(
+    articles: Mapping[int, RegisteredArticle],
+    places: Mapping[int, Place],
+    table_of: Callable[[RegisteredArticle, Place], WritableTable[Values] | None],
+    unedited: frozenset[OfArticle],
+    references: Iterable[tuple[Place, Place]],
+) -> BulkRules[Values]:
+    """Return which operations of the articles may go in bulk; `places` are their tables', `references` are foreign keys
+    (child, parent)."""
+    operations, targets = dict[int, Operations](), dict[int, BulkTarget[Values]]()
+    for number, article in articles.items():
+        table = table_of(article, places[number])
+        target = table.target(article) if table is not None else None
+        if table is None or target is None:
+            continue
+        facts = table.facts()
+        allowed = frozenset(it for it in PREFIXES if (number, it) in unedited and facts.allows(it, article))
+        if allowed:
+            operations[number], targets[number] = allowed, target
+    return BulkRules(operations, targets, parents_first(places, references))
 
 
 def unedited_operations(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 import sqlalchemy as sa
@@ -15,9 +14,12 @@ from tranrepl.model.source_types import Family, source_type
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.destination import SqlColumnTexts, created_type
+from tranrepl.subscriber.base.destination import (
+    column_texts,
+    created_type,
+)
 from tranrepl.subscriber.base.narrower_columns import narrower_warnings
-from tranrepl.subscriber.missing_columns import missing_column_remedy, values_again
+from tranrepl.subscriber.missing_columns import no_column
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _TEXTS = (Family.TEXT, Family.CHARACTER, Family.OTHER)
@@ -36,13 +38,9 @@ def column_problems(
     at = f"article {article.source}: Subscriber {key.subscription}"
     sets_values = any(map(_sets_values, (article.ins_cmd, article.upd_cmd)))
     if column.name not in found.columns:
-        texts = SqlColumnTexts(database, article.destination_table, {column.name: created_type(database, column)})
-        comparison = database.capabilities.comparison and (known is None or known.not_repaired is None)
-        again = values_again(key.subscription, shlex.quote(str(article.source)), comparison=comparison)
-        yield ConfigurationError(
-            f"{at}: table {article.destination_table} has no column {column.name!r}",
-            remedy=missing_column_remedy(known, column, list(found.columns), texts, again),
-        )
+        texts = column_texts(database, article.destination_table, {column.name: created_type(database, column)})
+        able, there = database.capabilities, list(found.columns)
+        yield no_column(key.subscription, article, known, column, there, texts, comparison=able.comparison)
     elif sets_values and (refused := database.refused_column(found.columns[column.name], column)):
         yield ConfigurationError(
             f"{at}: column {column.name!r} of {article.destination_table} {refused}",

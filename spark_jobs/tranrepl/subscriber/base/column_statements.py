@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy.sql import quoted_name
 
 from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.base.column_steps import (
@@ -19,10 +18,7 @@ from tranrepl.subscriber.base.column_steps import (
     RenamedColumn,
     RetypedColumn,
 )
-
-
-def always_quoted(name: str) -> quoted_name:
-    return quoted_name(name, quote=True)
+from tranrepl.subscriber.base.identifiers import always_quoted
 
 
 class AlembicColumns:

@@ -19,11 +19,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.base.column_changes import ColumnPlan
 from tranrepl.subscriber.base.column_steps import TableColumn
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.schema_changes import SchemaChanges
+from tranrepl.subscriber.base.sql_schema_changes import SqlSchemaChanges
 from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import key_change
-from tranrepl.subscriber.schema_changes import told
 from tranrepl.subscriber.subscription import CommandPlace, SubscriptionKey, UnfinishedBatch, fenced
 
 _DDL_LOCK_SECONDS = 60
@@ -38,7 +37,7 @@ class CommittedChanges:
         session: sa.Connection,
         database: SqlDatabase,
         key: SubscriptionKey,
-        changes: SchemaChanges,
+        changes: SqlSchemaChanges,
         watermark: Watermark,
         where: str,
     ) -> None:
@@ -57,7 +56,7 @@ class CommittedChanges:
         """
         place = CommandPlace(step.xact_seqno, step.command_id)
         if not self._changes.is_pending(step):
-            return []
+            return self._changes.passed_over(step)
         recorded = self._watermark.columns_before(place)
         before = self._changes.columns(step.old) if recorded is None and step.new is not None else recorded or ()
         plan = self._changes.plan(step, before)
@@ -83,7 +82,7 @@ class CommittedChanges:
         return [*self._told(step, plan), *key]
 
     def _told(self, step: SchemaStep, plan: ColumnPlan) -> list[str]:
-        return [*told(step, self._where), *plan.told, *self._changes.take_ran()]
+        return [*self._changes.told(step), *plan.told, *self._changes.take_ran()]
 
     def _begin(self, place: CommandPlace, before: tuple[TableColumn, ...]) -> None:
         self._database.before_commit(self._session)

@@ -13,31 +13,16 @@ import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd, Form, HeldRead, Rows, Side
-from tranrepl.model.source_types import Family, source_type
+from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd, HeldRead, Rows
+from tranrepl.model.source_types import source_type
+from tranrepl.subscriber.base.comparison_statements import ComparisonWays
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.destination import column_names, find_destinations, found_target
 from tranrepl.subscriber.base.statements import Command, parameters, shape_of, statement
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.comparison import ComparableTable, Correction
-from tranrepl.subscriber.value_conversion import ColumnType
 
 Connect = Callable[[], AbstractContextManager[sa.Connection]]
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonWays:
-    """What a database has of its own."""
-
-    hold: Callable[[sa.Connection], None]
-    """Begin a transaction that sees the state of now, and nothing later."""
-    form: Callable[[Family, ColumnType], Form]
-    """The form in which a column at the Subscriber is compared with a published one."""
-    side: Callable[[SqlTarget, Sequence[Form]], Side]
-    literal: Callable[[Any], str]
-    """Write a value as the database's constant."""
-    begin: str
-    """The statement that begins a transaction, for a person to run."""
 
 
 class HeldSessions:
@@ -116,7 +101,8 @@ class SqlComparison:
         # A table is read as a whole, and there is one checksum.
         del checksum_by, part_bytes
         found = self._targets[table.article.article_id]
-        return ComparedEnd(self._ways.side(found, [it.form for it in table.forms]), self._held)
+        side = self._ways.side(found, [it.form for it in table.forms], self._database.identifiers)
+        return ComparedEnd(side, self._held)
 
     def statement(self, correction: Correction) -> str:
         article = correction.article
@@ -128,15 +114,16 @@ class SqlComparison:
 
 @contextmanager
 def open_comparison(
-    connect: Connect,
-    database: SqlDatabase,
-    ways: ComparisonWays,
-    articles: Sequence[RegisteredArticle],
-    sessions: int,
-    where: str,
+    connect: Connect, database: SqlDatabase, articles: Sequence[RegisteredArticle], sessions: int, where: str
 ) -> Iterator[SqlComparison]:
-    """Hold snapshots in so many sessions, and look at the tables."""
-    with connect() as session, _held_sessions(connect, database, ways, sessions, where) as held:
+    """Hold snapshots in so many sessions, and look at the tables. Raises ConfigurationError where the rows of this kind
+    of database cannot be compared."""
+    with ExitStack() as stack:
+        session = stack.enter_context(connect())
+        database = database.of_server(session)
+        with translated_errors(where, database):
+            ways = database.comparison_ways(session, where)
+        held = stack.enter_context(_held_sessions(connect, database, ways, sessions, where))
         targets: dict[int, SqlTarget] = {}
         tables: list[ComparableTable] = []
         problems: list[tuple[RegisteredArticle, ConfigurationError]] = []

@@ -7,14 +7,17 @@ text that may hold `|` or `~` stands for itself as its MD5.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import types
 
 from tranrepl.model.comparison import WHOLE, Form, Pages
 from tranrepl.model.source_types import Family
+from tranrepl.subscriber.base.identifiers import Identifiers
+from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.value_conversion import ColumnType
 
 
@@ -82,6 +85,30 @@ class WholeTable(ABC):
 
     def _marked(self, column: ComparedColumn) -> str:
         return f"COALESCE({column.text if column.plain else self.digest(column.text)}, '~')"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonWays:
+    """What a database has of its own."""
+
+    hold: Callable[[sa.Connection], None]
+    """Begin a transaction that sees the state of now, and nothing later."""
+    form: Callable[[Family, ColumnType], Form]
+    """The form in which a column at the Subscriber is compared with a published one."""
+    compared: Callable[[SqlColumn, Form, str], ComparedColumn]
+    """A column in a form; its name is quoted."""
+    table: Callable[[str, tuple[ComparedColumn, ...], tuple[int, ...]], WholeTable]
+    literal: Callable[[Any], str]
+    """Write a value as the database's constant."""
+    begin: str
+    """The statement that begins a transaction, for a person to run."""
+
+    def side(self, found: SqlTarget, forms: Sequence[Form], names: Identifiers) -> WholeTable:
+        columns = tuple(
+            self.compared(it, form, names.quoted(it.catalogue_name))
+            for it, form in zip(found.columns, forms, strict=True)
+        )
+        return self.table(names.qualified(found.schema, found.name), columns, found.article.key_positions)
 
 
 class WholeNumbersTable(WholeTable):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
@@ -37,16 +38,25 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.catalogue import Catalogue, InspectedCatalogue, Place, Refusal
 from tranrepl.subscriber.base.column_steps import ColumnStatements
-from tranrepl.subscriber.base.execution import BoundStatement, BulkInsert, SqlBulk
+from tranrepl.subscriber.base.comparison_statements import ComparisonWays
+from tranrepl.subscriber.base.execution import BoundStatement, BulkInsert
 from tranrepl.subscriber.base.identifiers import Identifiers
-from tranrepl.subscriber.base.model_database import ModelDatabase
 from tranrepl.subscriber.base.procedures import ProcedureName, ProcedureScripter
+from tranrepl.subscriber.base.staged_bulk import StagedBulk
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
-from tranrepl.subscriber.comparison import SubscriberComparison
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.value_conversion import PLAIN_TYPES, Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
+
+
+class RowLock(Enum):
+    """How a row of the model's tables is locked."""
+
+    EXCLUSIVE = auto()
+    """Nobody else locks it."""
+    SHARED = auto()
+    """Others may lock it so, and nobody writes it."""
 
 
 @lru_cache(maxsize=8)
@@ -57,9 +67,11 @@ def _engine(database: SqlDatabase, connection: Connection) -> sa.Engine:
     return database.configured(sa.create_engine(database.url(connection), connect_args=arguments, poolclass=NullPool))
 
 
-class SqlDatabase(ModelDatabase):
+class SqlDatabase:
     """A database that takes statements only. Others override what they know better."""
 
+    lock_timeouts: frozenset[str] = frozenset()
+    """Codes of the error that a wait for a lock has taken too long."""
     binding = Binding()
     scripter: ProcedureScripter | None = None
     """Writes procedures; None where there are none."""
@@ -103,37 +115,88 @@ class SqlDatabase(ModelDatabase):
 
     @contextmanager
     def transaction(self, session: sa.Connection, where: str) -> Iterator[None]:
+        """Enclose a transaction; its errors are of `tranrepl.errors`."""
         with translated_errors(where, self), session.begin():
             yield
 
+    def reading(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
+        """Return what encloses statements that read, and need not see the same state."""
+        return self.transaction(session, where)
+
+    def together(self, session: sa.Connection, where: str) -> AbstractContextManager[None]:
+        """Return what encloses transactions that are one where DDL is part of a transaction."""
+        del session, where
+        return nullcontext()
+
     def name(self, session: sa.Connection) -> str:
+        """Return the name of the database that the session is in."""
         return session.engine.url.database or ""
 
     def has_table(self, session: sa.Connection, table: sa.Table) -> bool:
+        """Return whether a table of the model's is there."""
         return sa.inspect(session).has_table(table.name)
 
     def model_columns(self, session: sa.Connection, names: Sequence[str]) -> Mapping[str, Collection[str]]:
+        """Return the columns of the tables that are there under these names, where the model's are."""
         found = self.catalogue(session).destinations([(None, it) for it in names])
         return {name: it.columns.keys() for (_, name), it in found.items()}
 
     def require_fit_tables(self, session: sa.Connection, where: str, names: Sequence[str]) -> None:
+        """Raise ConfigurationError where setup may not use tables that are there under these names."""
         for (_, name), refusal in self.refused_tables(session, [(None, it) for it in names]).items():
             raise refusal.error(where, name)
 
+    def locked_rows(
+        self,
+        session: sa.Connection,
+        table: sa.Table,
+        query: sa.Select[*tuple[Any, ...]],
+        lock: RowLock = RowLock.EXCLUSIVE,
+    ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Return the rows of one of the model's tables that a query finds, locked until the transaction ends, where the
+        database locks rows at all."""
+        del table
+        return session.execute(query.with_for_update(read=lock is RowLock.SHARED)).all()
+
+    def insert_new(self, session: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> int:
+        """Insert rows; return how many. Where the database can, those are left out that another session has inserted
+        meanwhile."""
+        session.execute(sa.insert(table), rows)
+        return len(rows)
+
+    # Teardown
+
     def as_made(self, session: sa.Connection, texts: Mapping[str, str]) -> Mapping[str, bool]:
+        """Return which of the generated procedures of these texts are there, and whether each is as its text made
+        it."""
         if self.scripter is None:
             return {}
         stored = self.scripter.stored(session, [ProcedureName(None, it) for it in texts])
         return {name.name: self.scripter.made(texts[name.name], it.body) for name, it in stored.items()}
 
     def drop_statement(self, procedure: str) -> str:
+        """Return the statement that drops a generated procedure."""
         return "" if self.scripter is None else self.scripter.drop(ProcedureName(None, procedure))
 
+    def drops(self, session: sa.Connection, procedure: str) -> Sequence[str]:
+        """Return the statements that drop all that is there under the name of a generated procedure."""
+        del session
+        return [self.drop_statement(procedure)]
+
     def shared_drops(self) -> Sequence[str]:
+        """Return the statements that drop procedures which all articles share."""
         return [] if self.scripter is None else [self.scripter.drop(it.name) for it in self.scripter.shared()]
 
+    def drop_problem(
+        self, session: sa.Connection, where: str, procedures: Sequence[str], tables: Sequence[sa.Table]
+    ) -> ConfigurationError | None:
+        """Return that our role may not drop one of these, where that is known before."""
+        del session, where, procedures, tables
+        return None
+
     def lock_table(self, session: sa.Connection, table: sa.Table) -> None:
-        """Do nothing: who drops a table waits for writers, and they find it gone."""
+        """Keep other sessions from writing to a table until the transaction ends, where the database can. Elsewhere who
+        drops a table waits for writers, and they find it gone."""
 
     # Connecting
 
@@ -191,7 +254,18 @@ class SqlDatabase(ModelDatabase):
         return engine
 
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
-        """Do nothing: a wait has the bound that the database has."""
+        """Set how long the session waits for a row that another one has locked, where the database lets us."""
+
+    def not_for_replication_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
+        """Yield a problem where the session cannot keep foreign keys from acting."""
+        del session
+        able = self.capabilities
+        if not able.not_for_replication:
+            yield ConfigurationError(
+                f"{where}: not_for_replication: "
+                + (able.why_for_replication or f"a session of {able.title} cannot keep foreign keys from acting"),
+                remedy="not_for_replication: false; drop or disable what must not act at the Subscriber's tables",
+            )
 
     def configure_session(self, session: sa.Connection, options: ApplierOptions) -> None:
         """Configure a session before its first transaction that applies. What the database lacks was refused before."""
@@ -251,20 +325,14 @@ class SqlDatabase(ModelDatabase):
         del session, article
         return None
 
-    def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> SqlBulk | None:
+    def bulk(self, session: sa.Connection, articles: Mapping[int, RegisteredArticle]) -> StagedBulk[Any] | None:
         """Return what applies in bulk, where the catalogue allows it; None where only serial apply is possible."""
         del session, articles
         return None
 
-    def comparison(
-        self,
-        connect: Callable[[], AbstractContextManager[sa.Connection]],
-        articles: Sequence[RegisteredArticle],
-        sessions: int,
-        where: str,
-    ) -> AbstractContextManager[SubscriberComparison]:
+    def comparison_ways(self, session: sa.Connection, where: str) -> ComparisonWays:
         """Return what compares the articles' tables. Raises ConfigurationError where the database has no way."""
-        del connect, articles, sessions
+        del session
         raise ConfigurationError(
             f"{where}: rows of {self.capabilities.title} cannot be compared",
             remedy="allowed: a Subscriber in PostgreSQL, MariaDB, MySQL, SQL Server or SQLite",
@@ -302,6 +370,10 @@ class SqlDatabase(ModelDatabase):
 
     # Names and types
 
+    def place(self, table: TableName) -> tuple[str | None, str]:
+        """Return schema and name of a destination table."""
+        return table.schema, table.table
+
     def has_schema(self, session: sa.Connection, name: str) -> bool:
         return name in sa.inspect(session).get_schema_names()
 
@@ -337,13 +409,20 @@ class SqlDatabase(ModelDatabase):
         del found, source
         return None
 
-    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
+    def foreign_keys(self, session: sa.Connection, table: TableName) -> Sequence[ForeignKeyDescription]:
+        """Return a table's foreign keys, where setup makes any."""
         del session, table
         return []
 
+    def foreign_keys_of(
+        self, session: sa.Connection, tables: Sequence[TableName]
+    ) -> Mapping[TableName, Sequence[ForeignKeyDescription]]:
+        """Return the foreign keys of tables."""
+        return {it: self.foreign_keys(session, it) for it in tables}
+
     def add_foreign_key_text(self, key: ForeignKey) -> str:
-        """Return the statement, with a name of the database's own: two tables of a schema may not have keys of one
-        name, as the Publisher's may."""
+        """Return what creates a foreign key, with a name of the database's own: two tables of a schema may
+        not have keys of one name, as the Publisher's may."""
         columns, others = (", ".join(map(self.identifiers.quoted, it)) for it in (key.columns, key.referenced_columns))
         table, referenced = self.qualified(key.table), self.qualified(key.referenced)
         return f"ALTER TABLE {table} ADD FOREIGN KEY ({columns}) REFERENCES {referenced} ({others})"

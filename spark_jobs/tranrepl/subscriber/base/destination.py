@@ -15,30 +15,21 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
-from tranrepl.next_steps import RUN_SETUP
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.procedures import ProcedureName, StoredProcedure, custom_names
 from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
-from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
+from tranrepl.subscriber.missing_columns import ColumnTexts, lost_columns, no_table
 from tranrepl.subscriber.value_conversion import ColumnType, conversion
 
 
-@dataclass(frozen=True, slots=True)
-class SqlColumnTexts:
-    """The statements that give a table a column, for people to paste."""
-
-    database: SqlDatabase
-    table: TableName
-    types: Mapping[str, types.TypeEngine[Any]]
-    """Types of the columns that may be added."""
-
-    def add(self, column: str) -> str:
-        return self.database.add_column_text(self.table, column, self.types[column]) + ";"
-
-    def rename(self, column: str, new_name: str) -> str:
-        return self.database.rename_column_text(self.table, column, new_name) + ";"
+def column_texts(database: SqlDatabase, table: TableName, made: Mapping[str, types.TypeEngine[Any]]) -> ColumnTexts:
+    """Return the statements that give a table a column; `made` are the types of those that may be added."""
+    return ColumnTexts(
+        {name: database.add_column_text(table, name, it) + ";" for name, it in made.items()},
+        lambda before, now: database.rename_column_text(table, before, now) + ";",
+    )
 
 
 def new_table(
@@ -149,21 +140,16 @@ def found_target(
 ) -> SqlTarget:
     """Return the article with the table that was found. Raises ConfigurationError where it or a column is missing."""
     if found is None:
-        raise ConfigurationError(
-            f"{where}: table {article.destination} does not exist",
-            remedy=RUN_SETUP,
-            article=str(article.source),
-        )
+        raise no_table(where, article)
     if found.refusal is not None:
         raise found.refusal.error(where, article.destination, article.source)
     found = found.spelled_as(_names(article))
-    missing = [name for name in _names(article) if name not in found.columns]
+    missing = [it for it in article.columns if it.name not in found.columns]
     if missing:
-        raise ConfigurationError(
-            f"{where}: table {article.destination} has no column {', '.join(missing)}",
-            remedy=_lost_columns_remedy(database, article, found, missing),
-            article=str(article.source),
-        )
+        others = [it for it in found.columns if it not in _names(article)]
+        made = {it.name: column_type_of(database, it.type_name, indexed=it.unique) for it in missing}
+        texts, able = column_texts(database, article.destination, made), database.capabilities
+        raise lost_columns(where, article, list(made), others, texts, comparison=able.comparison)
     reflected = [found.columns[name] for name in _names(article)]
     described = [database.described_type(it["type"], session.dialect) for it in reflected]
     key = {article.columns[at].name for at in article.key_positions}
@@ -175,17 +161,6 @@ def found_target(
         found,
         key_is_unique=any(unique <= key for unique in found.unique_keys),
     )
-
-
-def _lost_columns_remedy(
-    database: SqlDatabase, article: RegisteredArticle, found: Destination, missing: Sequence[str]
-) -> str:
-    lost = [it for it in article.columns if it.name in missing]
-    made = {it.name: column_type_of(database, it.type_name, indexed=it.unique) for it in lost}
-    texts = SqlColumnTexts(database, article.destination, made)
-    comparison = database.capabilities.comparison and article.not_repaired is None
-    again = values_again("NAME", "ARTICLE", comparison=comparison)
-    return lost_columns_remedy(missing, [it for it in found.columns if it not in _names(article)], texts, again)
 
 
 def intended_target(

@@ -1,117 +1,75 @@
-"""Databases that SQLAlchemy reaches, as Subscribers."""
+"""One kind of database as a Subscriber: how each of its ends is opened."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-
-import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
-from tranrepl.subscriber.base.apply import SqlApplier
-from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
-from tranrepl.subscriber.base.sql_snapshot import SqlLoader, SqlSnapshot
-from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
+from tranrepl.subscriber.base.applier import Applier
+from tranrepl.subscriber.base.snapshot import Snapshot
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.base.teardown import Teardown
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
+from tranrepl.subscriber.snapshot import Loader
 from tranrepl.subscriber.subscription import SubscriptionKey
 
-APPLIES = "tranrepl_applies"
-"""Execution option of a connection whose transactions will write."""
 
-
-class SqlDialect:
-    """A database that SQLAlchemy knows, by statements, and by procedures where it has them."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._database = database
+class Dialect(ABC):
+    """To open an end raises ConfigurationError where the database refuses us, TransientError where it is not there."""
 
     @property
-    def capabilities(self) -> Capabilities:
-        return self._database.capabilities
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
 
+    @abstractmethod
     def unused_options(self, connection: Connection) -> Mapping[str, str]:
-        return self._database.unused_options(connection)
+        """Return why each option of the connection that Airflow's hook takes and we do not use is not, by name."""
 
-    @contextmanager
+    @abstractmethod
     def subscriber(
-        self, connection: Connection, key: SubscriptionKey, application_name: str
-    ) -> Iterator[SqlSubscriber]:
-        # No standard has a place for it.
-        del application_name
-        with self._connected(connection) as session:
-            yield SqlSubscriber(session, self._database.of_server(session), key)
+        self, connection: Connection, key: SubscriptionKey, application_name: str, *, writes: bool = False
+    ) -> AbstractContextManager[Subscriber]:
+        """Connect; `writes`: every transaction will write."""
 
     @contextmanager
+    def snapshot(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[Snapshot]:
+        """Connect to initialise the subscription."""
+        with self.subscriber(connection, key, application_name, writes=True) as subscriber:
+            yield Snapshot(subscriber)
+
+    @contextmanager
+    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[Teardown]:
+        """Connect to remove what setup made for a publication."""
+        with self.subscriber(connection, key, application_name, writes=True) as subscriber:
+            yield Teardown(subscriber.session, subscriber.database, key)
+
+    @abstractmethod
     def applier(
         self,
         connection: Connection,
         key: SubscriptionKey,
         articles: Mapping[int, RegisteredArticle],
         options: ApplierOptions = AS_CONFIGURED,
-    ) -> Iterator[SqlApplier]:
-        where = f"Subscriber {key.subscription}"
-        with translated_errors(where, self._database), self._connected(connection) as session:
-            database = self._database.of_server(session)
-            if options.not_for_replication:
-                for problem in database.not_for_replication_problems(session, where):
-                    raise problem
-            applying = session.execution_options(**{APPLIES: True})
-            database.configure_session(applying, options)
-            yield SqlApplier(applying, database, key, articles, options)
+    ) -> AbstractContextManager[Applier]:
+        """Connect to apply commands of these articles, by article_id. What is open at the end is rolled back.
 
-    @contextmanager
-    def snapshot(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[SqlSnapshot]:
-        del application_name
-        with self._connected(connection) as session:
-            database = self._database.of_server(session)
-            writing = session.execution_options(**{APPLIES: True})
-            yield SqlSnapshot(writing, database, key, SqlSubscriber(writing, database, key))
+        Raises ConfigurationError where the session may not or cannot be what `options` ask.
+        """
 
-    @contextmanager
+    @abstractmethod
     def loader(
         self, connection: Connection, key: SubscriptionKey, snapshot: str, options: ApplierOptions = AS_CONFIGURED
-    ) -> Iterator[SqlLoader]:
-        where = f"Subscriber {key.subscription}"
-        with translated_errors(where, self._database), self._connected(connection) as session:
-            loading = session.execution_options(**{APPLIES: True})
-            self._database.configure_session(loading, options)
-            yield SqlLoader(loading, self._database.of_server(session), key, snapshot)
+    ) -> AbstractContextManager[Loader]:
+        """Connect to load ranges of a snapshot that has begun."""
 
-    @contextmanager
-    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[Teardown]:
-        del application_name
-        with self._connected(connection) as session:
-            writing = session.execution_options(**{APPLIES: True})
-            yield Teardown(writing, self._database.of_server(session), key)
-
+    @abstractmethod
     def comparison(
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int
     ) -> AbstractContextManager[SubscriberComparison]:
-        where = f"Subscriber {key.subscription}"
-        return self._database.comparison(partial(self._connected, connection), articles, sessions, where)
-
-    @contextmanager
-    def _connected(self, connection: Connection) -> Iterator[sa.Connection]:
-        engine = self._database.engine(connection)
-        try:
-            session = engine.connect()
-        except DBAPIError as error:
-            # Neither the cause nor what came before it: they may show the password.
-            raise self._database.refused(connection, error) from None
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(
-                f"connection {connection}: {type(error).__name__}: its options are not those of the driver",
-                remedy=f"allowed in its extra: what the driver's connect takes; found: {', '.join(connection.options)}",
-            ) from None
-        try:
-            yield session
-        finally:
-            session.close()
-            engine.dispose()
+        """Hold the articles' tables as they are now, to be compared; `sessions` is how many may be read at a time.
+        Raises ConfigurationError where the rows of this kind of database cannot be compared."""

@@ -5,24 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from tranrepl.subscriber.batching.steps import Operations
-from tranrepl.subscriber.bulk_attempts import Bulk
-
 BulkInsert = Callable[[pa.StringArray], None]
 """Inserts images of whole rows, inside the open transaction. Raises MismatchError where they are not all there then as
 they should be, and what the database says as SQLAlchemy does."""
-
-
-class SqlBulk(Bulk, Protocol):
-    """Bulk apply in one session. Errors of the database are raised as SQLAlchemy does."""
-
-    operations: Mapping[int, Operations]
-    """Which operations of which articles (by article_id) may go in bulk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +27,8 @@ CALLS_PROCEDURE = "tranrepl_calls_procedure"
 """True: it calls a procedure, which may answer with rows of its own and with messages."""
 SETS_IDENTITY = "tranrepl_sets_identity"
 """Schema and name of a table: it inserts values of an identity column there."""
+
+
+def execute_ddl(session: sa.Connection, statement: str) -> None:
+    """Execute DDL as it is written: no parameters, and no marks for them."""
+    session.exec_driver_sql(statement, execution_options={"no_parameters": True})

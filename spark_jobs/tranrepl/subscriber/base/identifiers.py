@@ -1,14 +1,26 @@
-"""Names as SQLAlchemy's dialects quote them, for statements that we write as text."""
+"""Names that are always quoted, as SQLAlchemy's dialects quote them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.sql import quoted_name
+
+
+def always_quoted(name: str) -> quoted_name:
+    return quoted_name(name, quote=True)
+
+
+def table_clause(place: tuple[str | None, str], *columns: sa.ColumnClause[Any]) -> sa.TableClause:
+    """Return a table, by its schema and name, for statements of SQLAlchemy's."""
+    schema, name = place
+    return sa.table(always_quoted(name), *columns, schema=None if schema is None else always_quoted(schema))
 
 
 class Identifiers:
-    """Quotes names, whatever is in them."""
+    """Quotes names for statements that we write as text."""
 
     def __init__(self, kind: str) -> None:
         """Prepare quoting for `kind`, the name of an SQLAlchemy dialect."""

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.base.catalogue import PrimaryKey
-from tranrepl.subscriber.base.column_statements import always_quoted
 from tranrepl.subscriber.base.column_steps import ColumnStatements, RetypedColumn
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.destination import column_type_of, find_destination
+from tranrepl.subscriber.base.identifiers import always_quoted, table_clause
 from tranrepl.subscriber.key_change import KeyChange
 
 
@@ -94,12 +94,8 @@ class KeyChanges:
         return self._database.catalogue(self._session).primary_key(self._database.place(self._article.destination))
 
     def _table(self, columns: Sequence[str]) -> sa.TableClause:
-        schema, name = self._database.place(self._article.destination)
-        return sa.table(
-            always_quoted(name),
-            *(sa.column(always_quoted(it)) for it in columns),
-            schema=None if schema is None else always_quoted(schema),
-        )
+        place = self._database.place(self._article.destination)
+        return table_clause(place, *(sa.column(always_quoted(it)) for it in columns))
 
     def _retyped(self, names: Sequence[str]) -> list[RetypedColumn]:
         """Return the columns that get the type which setup gives one of a key, as a text that an index takes."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.replication_tables import METADATA, MODEL_TABLES, VERSION
 from tranrepl.subscriber.tables_version import THIS_VERSION, TablesVersion
 
 
-def model_tables(session: sa.Connection, database: ModelDatabase) -> list[sa.Table]:
+def model_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table]:
     """Return the model's tables that are there, and are ours: SQL Server's own replication has tables of these
     names."""
     there = database.model_columns(session, MODEL_TABLES)
     return [table for name, table in METADATA.tables.items() if set(there.get(name, ())).issuperset(table.c.keys())]
 
 
-def create_tables(session: sa.Connection, database: ModelDatabase, where: str) -> None:
+def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:
     """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
     SQL Server's own are."""
     there = database.model_columns(session, MODEL_TABLES)
@@ -39,7 +39,7 @@ def create_tables(session: sa.Connection, database: ModelDatabase, where: str) -
         session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
 
 
-def find_version(session: sa.Connection, database: ModelDatabase) -> TablesVersion | None:
+def find_version(session: sa.Connection, database: SqlDatabase) -> TablesVersion | None:
     """Return which version made the tables; None where there are none of ours."""
     if not database.has_table(session, VERSION):
         return None

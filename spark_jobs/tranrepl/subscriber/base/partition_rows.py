@@ -4,6 +4,7 @@ that the partition had, where values are compared alike in every database."""
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from tranrepl.subscriber.base.target import SqlTarget
 
 _INTEGERS = (Family.SMALLINT, Family.INTEGER, Family.BIGINT)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_Condition = sa.ColumnElement[bool]
+Condition = sa.ColumnElement[bool]
 
 
 def _why_incomparable(family: Family | None, limits: PartitionLimits, values: Sequence[str]) -> str | None:
@@ -63,22 +64,22 @@ def delete_rows(database: SqlDatabase, target: SqlTarget, rows: PartitionRows) -
     return own_rows_deleted(database, target, table).where(sa.true(), *map(columns.of_level, rows.levels))
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
+class RowConditions(ABC):
     """Conditions on the columns of one table in a statement."""
 
-    target: SqlTarget
-    table: sa.TableClause
+    @abstractmethod
+    def compared(self, name: str, operator: str, value: str) -> Condition:
+        """Return the comparison of a column with a value in the Publisher's text."""
 
-    def of_level(self, level: PartitionLevel) -> _Condition:
+    def of_level(self, level: PartitionLevel) -> Condition:
         if level.limits.is_default:
             return sa.not_(sa.or_(sa.false(), *(self._within(level.columns, it) for it in level.others)))
         return self._within(level.columns, level.limits)
 
-    def _within(self, columns: Sequence[str], limits: PartitionLimits) -> _Condition:
+    def _within(self, columns: Sequence[str], limits: PartitionLimits) -> Condition:
         if limits.listed is not None:
             (column,) = columns
-            return sa.or_(sa.false(), *(self._compared(column, "=", it) for it in limits.listed))
+            return sa.or_(sa.false(), *(self.compared(column, "=", it) for it in limits.listed))
         ends = []
         if limits.lower is not None:
             ends.append(self._beyond(columns, limits.lower, ">"))
@@ -86,16 +87,24 @@ class _Columns:
             ends.append(self._beyond(columns, limits.upper, "<"))
         return sa.and_(sa.true(), *ends)
 
-    def _beyond(self, columns: Sequence[str], edge: Edge, operator: str) -> _Condition:
+    def _beyond(self, columns: Sequence[str], edge: Edge, operator: str) -> Condition:
         """Return that a row's values come after, or before, those of an edge: the first column that differs says
         it."""
         pairs = list(zip(columns, edge.values, strict=False))
-        equal = [self._compared(column, "=", value) for column, value in pairs]
-        differs = [self._compared(column, operator, value) for column, value in pairs]
+        equal = [self.compared(column, "=", value) for column, value in pairs]
+        differs = [self.compared(column, operator, value) for column, value in pairs]
         ways = [sa.and_(*equal[:at], it) for at, it in enumerate(differs)]
         return sa.or_(*ways, sa.and_(*equal)) if edge.included else sa.or_(*ways)
 
-    def _compared(self, name: str, operator: str, value: str) -> _Condition:
+
+@dataclass(frozen=True, slots=True)
+class _Columns(RowConditions):
+    """Values are bound as the destination's columns have them."""
+
+    target: SqlTarget
+    table: sa.TableClause
+
+    def compared(self, name: str, operator: str, value: str) -> Condition:
         found = next(it for it in self.target.columns if it.name == name)
         column: sa.ColumnElement[object] = self.table.c[name]
         if self._is_integer(name) and not isinstance(found.type.type, types.Integer | types.Numeric):

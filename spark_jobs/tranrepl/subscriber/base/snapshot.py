@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
-from sqlalchemy.sql import quoted_name
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import PreCreation
-from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.base.destination import find_destinations
+from tranrepl.subscriber.base.execution import execute_ddl
+from tranrepl.subscriber.base.identifiers import table_clause
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.foreign_keys import ForeignKey
-from tranrepl.subscriber.row_filter_translation import columns_read
+from tranrepl.subscriber.row_filter_translation import columns_read, translated_filter
 from tranrepl.subscriber.snapshot import (
     DeletedRows,
     LoadedRange,
@@ -29,21 +30,20 @@ from tranrepl.subscriber.snapshot import (
     not_empty,
     referring,
 )
-from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
+from tranrepl.subscriber.subscription import SubscriptionPosition
 
 
-class EmptiedTables(ABC):
+class EmptiedTables:
     """The tables that a snapshot empties, as they are in the session: of the article's rows, in the open
     transaction."""
 
-    def __init__(self, core: sa.Connection, database: ModelDatabase) -> None:
-        self._core = core
-        self._kind = database
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._session, self._database = subscriber.session, subscriber.database
 
     def parents(self, articles: Iterable[SnapshotArticle]) -> dict[str, list[str]]:
         """Return by article those of the articles that its rows refer to."""
         names = {it.article.destination: it.name for it in articles}
-        found = self._kind.foreign_keys_of(self._core, list(names))
+        found = self._database.foreign_keys_of(self._session, list(names))
         return {
             name: [names[key.referenced] for key in found.get(table, ()) if key.referenced in names]
             for table, name in names.items()
@@ -51,54 +51,60 @@ class EmptiedTables(ABC):
 
     def holds_rows(self, it: SnapshotArticle) -> bool:
         query = sa.select(sa.literal(1)).select_from(self._table(it)).limit(1)
-        return self._core.execute(query).first() is not None
+        return self._session.execute(query).first() is not None
 
     def _table(self, it: SnapshotArticle) -> sa.TableClause:
-        schema, name = self._kind.place(it.article.destination)
-        return sa.table(
-            quoted_name(name, quote=True), schema=None if schema is None else quoted_name(schema, quote=True)
-        )
+        return table_clause(self._database.place(it.article.destination))
 
     def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:
         """Yield those whose tables are there, each with the columns that its condition reads and the table lacks."""
         read = {it.name: columns_read(it.condition) if it.condition is not None else frozenset() for it in rows}
-        wanted = {it.article.article.destination: read[it.name] for it in rows}
+        wanted: dict[TableName, frozenset[str]] = {}
+        for it in rows:
+            destination = it.article.article.destination
+            wanted[destination] = wanted.get(destination, frozenset()) | read[it.name]
         lacking = self._lacking_columns(wanted)
         for it in rows:
             if (columns := lacking.get(it.article.article.destination)) is not None:
-                yield it, columns
+                yield it, columns & read[it.name]
 
-    @abstractmethod
     def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
         """Return which of the columns lack, by table; of tables that are there."""
+        tables = find_destinations(self._session, self._database, list(wanted))
+        return {
+            name: wanted[name] - table.spelled_as(sorted(wanted[name])).columns.keys() for name, table in tables.items()
+        }
 
-    @abstractmethod
     def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
         """Delete the rows of articles, which may refer to `parents`, by name. Raises ConfigurationError where these
         make a circle that the database cannot delete."""
+        by_name = {it.name: it for it in rows}
+        order = load_order({name: by_name.keys() & set(parents.get(name, ())) for name in by_name})
+        for name in [name for level in reversed(order.levels) for name in level]:
+            self.delete(by_name[name])
+
+    def delete(self, rows: OwnedRows) -> None:
+        """Delete the rows. Nothing is deleted of an empty table."""
+        deletion = sa.delete(self._table(rows.article))
+        if rows.condition is not None:
+            condition = translated_filter(rows.condition, self._database.sql_name, rows.name)
+            deletion = deletion.where(sa.text(condition))
+        self._session.execute(deletion)
 
 
-class Snapshot(ABC):
+class Snapshot:
     """It is one transaction up to the load where DDL is part of a transaction. Elsewhere the database commits by itself
     at a CREATE or DROP: what an earlier snapshot has begun is known before any of that is done."""
 
-    def __init__(
-        self,
-        core: sa.Connection,
-        database: ModelDatabase,
-        key: SubscriptionKey,
-        subscriber: Subscriber,
-        tables: EmptiedTables,
-    ) -> None:
+    def __init__(self, subscriber: Subscriber, tables: EmptiedTables | None = None) -> None:
         self.where = subscriber.where
-        self._core = core
-        self._kind = database
+        self._session, self._database = subscriber.session, subscriber.database
         self._model = subscriber
-        self._emptied = tables
-        self._rows = SnapshotRows(core, database, key)
+        self._emptied = EmptiedTables(subscriber) if tables is None else tables
+        self._rows = SnapshotRows(subscriber.session, subscriber.database, subscriber.key)
 
     def _transaction(self) -> AbstractContextManager[None]:
-        return self._kind.transaction(self._core, self.where)
+        return self._database.transaction(self._session, self.where)
 
     def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
         """Yield destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
@@ -137,7 +143,7 @@ class Snapshot(ABC):
         Raises FencedError where the subscription is not at `position` any more, ConfigurationError where a destination
         is not empty.
         """
-        with self._kind.together(self._core, self.where):
+        with self._database.together(self._session, self.where):
             for problem in self.problems([it.article for it in rows]):
                 raise problem
             if position.applied_before is not None and not position.is_half_delivered:
@@ -165,7 +171,7 @@ class Snapshot(ABC):
         Raises ConfigurationError where a destination is not empty, TransientError where a commit batch is half
         delivered and the subscription as such goes on (not `whole`).
         """
-        with self._kind.together(self._core, self.where):
+        with self._database.together(self._session, self.where):
             for problem in self.problems(articles):
                 raise problem
             position = self._model.position()
@@ -180,16 +186,33 @@ class Snapshot(ABC):
             self._make_ready(articles, interrupted, not_for_replication=not_for_replication)
         return fence
 
-    @abstractmethod
     def _configure(self, *, not_for_replication: bool) -> None:
         """Keep foreign keys from acting where they are not to."""
+        if not_for_replication:
+            self._database.configure_session(self._session, ApplierOptions(not_for_replication=True))
+            self._session.rollback()
 
-    @abstractmethod
     def _make_ready(
         self, articles: Sequence[SnapshotArticle], interrupted: Collection[str], *, not_for_replication: bool
     ) -> None:
         """Create the destinations that lack, and empty the others; `interrupted` hold rows of an earlier snapshot that
         found them empty."""
+        order = self.load_order(articles, not_for_replication=not_for_replication)
+        self._configure(not_for_replication=not_for_replication)
+        by_name = {it.name: it for it in articles}
+        children_first = [by_name[name] for level in reversed(order.levels) for name in level]
+        for it in children_first:
+            if it.settings.pre_creation_cmd is PreCreation.DROP:
+                with self._transaction():
+                    table = self._database.qualified(it.article.destination)
+                    execute_ddl(self._session, f"DROP TABLE IF EXISTS {table}")
+        with self._model.reading_together([(it.settings, it.source) for it in articles]):
+            for it in articles:
+                self._model.set_up_destination(it.settings, it.source)
+        for it in children_first:
+            if it.settings.pre_creation_cmd is not PreCreation.NONE or it.name in interrupted:
+                with self._transaction():
+                    self._emptied.delete(it.owned)
 
     def load_order(self, articles: Sequence[SnapshotArticle], *, not_for_replication: bool) -> LoadOrder:
         """Return which destinations must be loaded before which, by the foreign keys that act there. Raises

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.subscriber.base.model_database import ModelDatabase, RowLock
+from tranrepl.subscriber.base.database import RowLock, SqlDatabase
 from tranrepl.subscriber.replication_tables import SNAPSHOTS, of_subscription
 from tranrepl.subscriber.snapshot import LoadedRange, another_snapshot
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -16,7 +16,7 @@ from tranrepl.subscriber.subscription import SubscriptionKey
 class SnapshotRows:
     """Read and written in whatever transaction is open."""
 
-    def __init__(self, session: sa.Connection, database: ModelDatabase, key: SubscriptionKey) -> None:
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
         self._session = session
         self._database = database
         self._key = key
@@ -38,11 +38,6 @@ class SnapshotRows:
         columns = SNAPSHOTS.c
         query = sa.select(columns.article, columns.xact_seqno).where(self._of_articles, columns.xact_seqno.is_not(None))
         return {row.article: bytes(row.xact_seqno) for row in self._session.execute(query)}
-
-    def lock(self) -> None:
-        """Lock all articles' rows, for which ranges that still load are waited for."""
-        query = sa.select(SNAPSHOTS.c.article).where(self._of_articles)
-        self._database.locked_rows(self._session, SNAPSHOTS, query)
 
     def _locked(self, names: Collection[str], *conditions: sa.ColumnElement[bool]) -> Sequence[Any]:
         query = sa.select(SNAPSHOTS.c.article).where(self._of_articles, SNAPSHOTS.c.article.in_(names), *conditions)

@@ -2,32 +2,67 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 
 import sqlalchemy as sa
+from sqlalchemy.schema import CreateSchema
+from sqlalchemy.sql import quoted_name
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError, DataError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.call_syntax import argument_count
-from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.call_syntax import argument_count, arguments
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.source_types import is_unbounded
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.settings.registration import PublishedTables
+from tranrepl.subscriber.base.catalogue import Destination
+from tranrepl.subscriber.base.column_changes import reload_reason
+from tranrepl.subscriber.base.column_check import column_problems, column_warnings
+from tranrepl.subscriber.base.constraints import constraints_of
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.definitions import Definitions
-from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure, GeneratedProcedures
-from tranrepl.subscriber.base.model_database import ModelDatabase, execute_ddl
+from tranrepl.subscriber.base.destination import (
+    NOTHING_KNOWN,
+    find_destination,
+    intended_target,
+    new_table,
+    read_known,
+    size_problems,
+    targets,
+)
+from tranrepl.subscriber.base.execution import execute_ddl
+from tranrepl.subscriber.base.generated_procedures import (
+    GeneratedProcedure,
+    GeneratedProcedures,
+    custom_problem,
+    made_procedures,
+    unseen_texts,
+)
 from tranrepl.subscriber.base.model_tables import create_tables, find_version
+from tranrepl.subscriber.base.partition_rows import why_rows_unknown
+from tranrepl.subscriber.base.procedures import (
+    ProcedureName,
+    ProcedureScripter,
+    StoredProcedure,
+    called_name,
+    custom_names,
+    custom_operations,
+    scripted,
+)
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
+from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.base.watermark import Watermark, position_of
 from tranrepl.subscriber.capabilities import ForeignKeyCheck
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.missing_columns import as_registered
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted
 from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES
+from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
@@ -37,37 +72,39 @@ _LOCK_SECONDS = 300
 _OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}
 
 
-class Subscriber(ABC):
+class Subscriber:
     """What jobs and setup ask of it. Its errors are of `tranrepl.errors`."""
 
-    def __init__(self, core: sa.Connection, database: ModelDatabase, key: SubscriptionKey) -> None:
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
         self.where = f"Subscriber {key.subscription}"
         """The Subscriber as messages name it: "Subscriber reporting"."""
-        self._core = core
-        self._kind = database
-        self._key = key
-        self._watermark = Watermark(core, database, key, self.where)
-        self._definitions = Definitions(core, key)
-        self._snapshots = SnapshotRows(core, database, key)
+        self.session = session
+        self.database = database
+        self.key = key
+        self._watermark = Watermark(session, database, key, self.where)
+        self._definitions = Definitions(session, key)
+        self._snapshots = SnapshotRows(session, database, key)
+        self._known = NOTHING_KNOWN
+        self._schemas: set[str] = set()
 
     def _transaction(self) -> AbstractContextManager[None]:
-        return self._kind.transaction(self._core, self.where)
+        return self.database.transaction(self.session, self.where)
 
     def _reading(self) -> AbstractContextManager[None]:
-        return self._kind.reading(self._core, self.where)
+        return self.database.reading(self.session, self.where)
 
     # Checks
 
     def subscription_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
         """Yield what keeps this Subscriber from delivering as the subscription asks, each with its remedy."""
         if subscription.not_for_replication:
-            yield from self._kind.not_for_replication_problems(self._core, self.where)
+            yield from self.database.not_for_replication_problems(self.session, self.where)
         if subscription.foreign_keys:
             yield from self._foreign_key_problems(subscription)
 
     def _foreign_key_problems(self, subscription: Subscription) -> Iterator[ConfigurationError]:
         """Yield why setup cannot create foreign keys there, or why they would stop a delivery."""
-        able = self._kind.capabilities
+        able = self.database.capabilities
         at_once = (
             f"{able.title} checks a foreign key at once, and a parent's DELETE comes before those of the children that "
             "it cascaded to"
@@ -88,21 +125,39 @@ class Subscriber(ABC):
                     remedy="not_for_replication: true for this subscription, or foreign_keys: false",
                 )
 
-    def reading_together(self, tables: PublishedTables) -> AbstractContextManager[None]:
+    @contextmanager
+    def reading_together(self, tables: PublishedTables) -> Iterator[None]:
         """Ask the catalogue about all articles at once; within the context, about none that stays as it is again."""
-        del tables
-        return nullcontext()
+        with self._transaction():
+            self._known = read_known(self.session, self.database, [article for article, _ in tables])
+        try:
+            yield
+        finally:
+            self._known = NOTHING_KNOWN
 
-    @abstractmethod
     def article_problems(
         self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
     ) -> Iterator[ConfigurationError]:
         """Yield what keeps this Subscriber from taking the article, each with its remedy. `known` is the article as it
         is delivered; None where nothing is."""
+        columns = source.published(article.columns)
+        yield from self._procedure_problems(article, source)
+        if article.filter is not None:
+            translated_filter(article.filter, self.database.sql_name, str(article.source))
+        found = self._spelled_destination(article, columns)
+        if found is None:
+            yield from size_problems(self.database, self.where, article, source)
+        else:
+            if found.refusal is not None:
+                at = f"article {article.source}: {self.where}"
+                yield found.refusal.error(at, article.destination_table, article.source)
+            delivered = as_registered(known, source)
+            for column in columns:
+                yield from column_problems(self.key, article, delivered, self.database, found, column)
 
     def _procedure_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """Yield procedures that the database cannot have."""
-        able, columns = self._kind.capabilities, source.published(article.columns)
+        able, columns = self.database.capabilities, source.published(article.columns)
         for operation in PREFIXES:
             propagation, option = article.propagation(operation), _OPTIONS[operation]
             if propagation.method is not Method.PROCEDURE:
@@ -121,72 +176,145 @@ class Subscriber(ABC):
                     remedy=f"{option}: SQL, or fewer columns",
                 )
 
-    @abstractmethod
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
         """Yield what our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
+        with self._transaction():
+            yield from self.database.right_problems(self.session, self.where, tables, MODEL_TABLES)
 
-    @abstractmethod
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         """Yield what of an article without problems may not fit into the table that is there."""
+        columns = source.published(article.columns)
+        found = self._spelled_destination(article, columns)
+        at = f"article {article.source}: {self.where}"
+        if found is not None:
+            in_table = f"{at}: table {article.destination_table}"
+            for column in columns:
+                yield from column_warnings(in_table, self.database, self.session.dialect, found, column)
+
+        scripter = self.database.scripter
+        if scripter is not None:
+            names = custom_names([article], scripter.names)
+            with self._transaction():
+                grant = self.database.grant_of_texts(self.session) if names else None
+            yield from unseen_texts(at, {it.name: self._find_procedure(scripter, it) for it in names}, grant)
+
+    def _spelled_destination(self, article: Article, published: Sequence[ColumnDescription]) -> Destination | None:
+        found = self._find_destination(article.destination_table)
+        return None if found is None else found.spelled_as([column.name for column in published])
+
+    def _find_destination(self, name: TableName) -> Destination | None:
+        if name in self._known.tables:
+            return self._known.tables[name]
+        with self._transaction():
+            return find_destination(self.session, self.database, name)
 
     def warnings(self, tables: PublishedTables) -> Iterator[str]:
         """Yield what is allowed, but may stop a delivery one day."""
-        del tables
-        yield from ()
+        large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
+        with self._transaction():
+            yield from (f"{self.where}: {it}" for it in self.database.packet_warnings(self.session, large))
+            yield from (f"{self.where}: {it}" for it in self.database.bulk_warnings(self.session, tables))
 
     def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
         """Yield what keeps our role from altering tables that are there, as the Publisher's schema changes need it."""
         del articles
         yield from ()
 
-    @abstractmethod
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
         """Yield custom procedures that are missing or declared otherwise than they are called."""
+        del source
+        scripter = self.database.scripter
+        if scripter is None:
+            return
+        for operation in custom_operations(article):
+            name = called_name(article.propagation(operation), operation, article.destination, scripter.names)
+            problem = custom_problem(self._find_procedure(scripter, name), arguments(article, operation))
+            if problem is not None:
+                yield CustomProcedureError(
+                    f"article {article.source}: {self.where}: procedure {name.name} {problem}",
+                    remedy="`tranrepl script FILE --custom` prints a skeleton",
+                    article=str(article.source),
+                )
+
+    def _find_procedure(self, scripter: ProcedureScripter, name: ProcedureName) -> StoredProcedure | None:
+        if name in self._known.procedures:
+            return self._known.procedures[name]
+        with self._transaction():
+            return scripter.stored(self.session, [name]).get(name)
 
     # Setup
 
     def tables_version(self) -> TablesVersion | None:
-        """Return which version made the model's tables; None where they are not there."""
+        """Return which version made the model's tables; None where they are not there. Raises ConfigurationError where
+        one of them may not take rows."""
+        with self._transaction():
+            self.database.require_fit_tables(self.session, self.where, MODEL_TABLES)
+        return self._version()
+
+    def _version(self) -> TablesVersion | None:
         with self._reading():
-            return find_version(self._core, self._kind)
+            return find_version(self.session, self.database)
 
     def set_up_tables(self) -> None:
         """Create the model's tables, and procedures that all articles share. Idempotent. Raises ConfigurationError
         where a newer version made the tables."""
         with self._transaction():
-            self._kind.require_fit_tables(self._core, self.where, MODEL_TABLES)
-            found = find_version(self._core, self._kind)
+            self.database.require_fit_tables(self.session, self.where, MODEL_TABLES)
+            found = find_version(self.session, self.database)
             if found is not None:
                 found.require_not_newer(self.where)
-            create_tables(self._core, self._kind, self.where)
+            create_tables(self.session, self.database, self.where)
+        scripter = self.database.scripter
+        if scripter is not None:
+            with self._transaction():
+                for shared in scripter.shared():
+                    if not scripter.stored(self.session, [shared.name]):
+                        execute_ddl(self.session, shared.create)
 
-    @abstractmethod
-    def has_destination(self, table: TableName) -> bool: ...
+    def has_destination(self, table: TableName) -> bool:
+        return self._find_destination(table) is not None
 
     def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
         """Return the Publisher's partitions that setup would make here, each with the name it would give it."""
         del article, source
         return {}
 
-    @abstractmethod
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()
     ) -> list[str]:
         """Create the destination table where it is missing; what was done. `referencing`: columns that a foreign key
         is to have."""
+        name = article.destination_table
+        if self._find_destination(name) is not None:
+            return []
+        self._known = self._known.without(name)
+        with self._transaction():
+            schema, _ = self.database.place(name)
+            if schema is not None:
+                self._set_up_schema(schema)
+            new_table(self.database, article, source, referencing).create(self.session, checkfirst=False)
+            self._snapshots.add_created(str(article.source))
+        return [f"created table {name} at {self.where}"]
+
+    def _set_up_schema(self, name: str) -> None:
+        if name in self._schemas:
+            return
+        if not self.database.has_schema(self.session, name):
+            self.session.execute(CreateSchema(quoted_name(name, quote=True)))
+        self._schemas.add(name)
 
     def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
         """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing. It has no
         cascades: the Publisher's come as commands."""
         with self._transaction():
-            if key.is_among(self._kind.foreign_keys(self._core, key.table)):
+            if key.is_among(self.database.foreign_keys(self.session, key.table)):
                 return []
-        statement = self._kind.add_foreign_key_text(key)
+        statement = self.database.add_foreign_key_text(key)
         if not new:
             return [key.left_out(f"the table was there before; add it by {statement}")]
         try:
             with self._transaction():
-                execute_ddl(self._core, statement)
+                execute_ddl(self.session, statement)
         except (DataError, ConfigurationError) as error:
             return [key.left_out(error.message)]
         return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
@@ -195,23 +323,36 @@ class Subscriber(ABC):
         """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""
         with self._transaction():
             wanted = self._generated(articles)
-            return GeneratedProcedures(self._core, self._kind, self._key, self.where).set_up(wanted)
+            return GeneratedProcedures(self.session, self.database, self.key, self.where).set_up(wanted)
 
-    @abstractmethod
     def _generated(self, articles: Sequence[RegisteredArticle]) -> list[GeneratedProcedure]:
         """Return the procedures that setup makes for articles, in the open transaction."""
+        scripter = self.database.scripter
+        if scripter is None:
+            return []
+        found = targets(self.session, self.database, articles, self.where)
+        return [it for target in found for it in made_procedures(scripter, target)]
 
     def set_up_watermark(self) -> list[str]:
         """Create the subscription's watermark: a new subscription has received nothing. An existing watermark is left
         alone."""
         with self._transaction():
             created = self._watermark.start()
-        return [f"created subscription {self._key.subscription} at {self._kind.name(self._core)}"] if created else []
+        return (
+            [f"created subscription {self.key.subscription} at {self.database.name(self.session)}"] if created else []
+        )
 
-    @abstractmethod
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
         """Return `CREATE PROCEDURE` statements, without a terminator, as they fit the table that is there, or that
         setup would create."""
+        scripter = self.database.scripter
+        if scripter is None:
+            return []
+        return scripted(scripter, self._intended_target(article, source), what)
+
+    def _intended_target(self, article: RegisteredArticle, source: TableDescription) -> SqlTarget:
+        found = self._find_destination(article.destination)
+        return intended_target(self.database, article, source, self.session.dialect, found)
 
     # Deliveries
 
@@ -220,9 +361,11 @@ class Subscriber(ABC):
         """Sequences that can be set; None where tables number their rows by themselves, or nobody has tried it."""
         return None
 
-    @abstractmethod
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         """Return unique keys and foreign keys of the articles' tables."""
+        with self._transaction():
+            found = targets(self.session, self.database, articles, self.where)
+            return constraints_of(self.session, self.database, found)
 
     def set_up_streams(self, streams: int) -> None:
         """Create a row for each stream, before any of them writes: others wait for its lock."""
@@ -237,7 +380,7 @@ class Subscriber(ABC):
         with self._fencing(), self._transaction():
             if not self._watermark.exists():
                 raise self._not_set_up()
-            self._kind.wait_for_lock(self._core, _LOCK_SECONDS)
+            self.database.wait_for_lock(self.session, _LOCK_SECONDS)
             return position_of(self._watermark.locked())
 
     @contextmanager
@@ -245,12 +388,12 @@ class Subscriber(ABC):
         try:
             yield
         except TransientError as error:
-            if error.report.code in self._kind.lock_timeouts:
+            if error.report.code in self.database.lock_timeouts:
                 raise fenced(self.where) from error
             raise
 
     def _not_set_up(self) -> ConfigurationError:
-        return not_set_up(self.where, self._key, self._kind.name(self._core))
+        return not_set_up(self.where, self.key, self.database.name(self.session))
 
     def watermark(self) -> bytes:
         """Return the last transaction up to which all is applied. Raises ConfigurationError where it is not set up."""
@@ -292,12 +435,12 @@ class Subscriber(ABC):
         """Return by article (source) the `article_id` of the definition that its table and procedures stand at; an
         article is missing where nobody has recorded it."""
         with self._reading():
-            return self._definitions.recorded() if self._kind.has_table(self._core, ARTICLES) else {}
+            return self._definitions.recorded() if self.database.has_table(self.session, ARTICLES) else {}
 
-    @abstractmethod
     def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
         """Return why the log does not say which values the rows of this Subscriber have after a schema change of the
         article, in words; None where it does."""
+        return reload_reason(change, old) or why_rows_unknown(change, old)
 
     def record_definitions(self, articles: Sequence[RegisteredArticle]) -> None:
         """Record that the tables and procedures of these articles stand at their definitions."""
@@ -312,7 +455,7 @@ class Subscriber(ABC):
     def claims(self) -> list[Claim]:
         """Return what other publications deliver to the same database. The model's tables must be of this version."""
         with self._reading():
-            return self._definitions.claims() if self._kind.has_table(self._core, ARTICLES) else []
+            return self._definitions.claims() if self.database.has_table(self.session, ARTICLES) else []
 
     # Snapshots
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.sql import quoted_name
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.subscriber.base.identifiers import always_quoted, table_clause
 from tranrepl.subscriber.value_conversion import ColumnType, Conversion
 
 
@@ -51,7 +51,6 @@ class SqlTarget:
     def table(self) -> sa.TableClause:
         """Return the table for statements: every name is quoted, every value bound as its conversion says."""
         columns: list[sa.ColumnClause[object]] = [
-            sa.column(quoted_name(it.name, quote=True), it.conversion.bind) for it in self.columns
+            sa.column(always_quoted(it.name), it.conversion.bind) for it in self.columns
         ]
-        schema = None if self.schema is None else quoted_name(self.schema, quote=True)
-        return sa.table(quoted_name(self.name, quote=True), *columns, schema=schema)
+        return table_clause((self.schema, self.name), *columns)

@@ -6,24 +6,34 @@ rows that say what is ours go after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError, TransientError
-from tranrepl.subscriber.base.model_database import ModelDatabase, execute_ddl
+from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.execution import execute_ddl
 from tranrepl.subscriber.base.model_tables import model_tables
-from tranrepl.subscriber.ownership import ModelTables, RegisteredProcedure, removal_at
+from tranrepl.subscriber.capabilities import NameLimit
+from tranrepl.subscriber.procedure_names import PREFIXES, procedure_name
 from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS, of_publication
 from tranrepl.subscriber.subscription import SubscriptionKey
-from tranrepl.subscriber.teardown import LOCK_SECONDS, Destinations, ModelRow, SubscriberRemoval, being_delivered
+from tranrepl.subscriber.teardown import (
+    LOCK_SECONDS,
+    Destinations,
+    ModelRow,
+    SharedProcedure,
+    SubscriberRemoval,
+    being_delivered,
+)
 
 
 class Teardown:
     """The teardown of one publication in one database."""
 
-    def __init__(self, session: sa.Connection, database: ModelDatabase, key: SubscriptionKey) -> None:
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey) -> None:
         self._session = session
         self._database = database
         self._key = key
@@ -162,3 +172,88 @@ class Teardown:
     def drop_statement(self, procedure: str) -> str:
         """Return the statement that drops a generated procedure, for a person to run."""
         return self._database.drop_statement(procedure)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredProcedure:
+    """A row of `MSreplication_objects`, and whether the procedure is there as it was made."""
+
+    name: str
+    publisher: str
+    publisher_db: str
+    publication: str
+    exists: bool
+    edited: bool
+    """Its text is another one than was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTables:
+    """Which of the model's tables exist."""
+
+    subscriptions: bool
+    """Those of watermarks and of snapshots, or one of them."""
+    objects: bool
+
+
+def is_ours(row: ModelRow, key: SubscriptionKey) -> bool:
+    """Return whether the row is this publication's."""
+    return row.key == (key.publisher_system, key.publisher_db, key.publication)
+
+
+def removal_at(
+    key: SubscriptionKey,
+    rows: Sequence[ModelRow],
+    registered: Sequence[RegisteredProcedure],
+    known: Destinations,
+    procedure_names: NameLimit,
+    tables: ModelTables,
+    created: Iterable[str] = (),
+) -> SubscriberRemoval:
+    """Return what teardown removes of what is there. `rows`: of watermarks and snapshots, everybody's; `known`: without
+    this publication."""
+    others = list(dict.fromkeys(row for row in rows if not is_ours(row, key)))
+    mine = [it for it in registered if _is_ours(it, key, others)]
+    shared: list[SharedProcedure] = []
+    for it in mine:
+        new_owner = _new_owner(it.name, others, known, procedure_names)
+        shared += [SharedProcedure(it.name, new_owner)] if new_owner is not None and it.exists else []
+    kept = {it.name for it in shared}
+    free = [it for it in mine if it.name not in kept]
+    edited = tuple(it.name for it in free if it.exists and it.edited)
+    return SubscriberRemoval(
+        rows=sum(is_ours(row, key) for row in rows),
+        procedures=tuple(it.name for it in free if it.exists and not it.edited),
+        gone=tuple(it.name for it in free if not it.exists),
+        edited=edited,
+        shared=tuple(shared),
+        created=tuple(created),
+        tables=not others
+        and len(mine) == len(registered)
+        and (tables.subscriptions or (tables.objects and not edited)),
+    )
+
+
+def _is_ours(it: RegisteredProcedure, key: SubscriptionKey, others: Iterable[ModelRow]) -> bool:
+    """Return whether a row that does not say which server the Publisher is belongs to this one: it does unless another
+    one, of a publication and a database of the same names, was reached at that address."""
+    if (it.publisher_db, it.publication) != (key.publisher_db, key.publication):
+        return False
+    return not any(
+        (row.publisher, row.publisher_db, row.publication) == (it.publisher, it.publisher_db, it.publication)
+        for row in others
+    )
+
+
+def _new_owner(
+    name: str, others: Iterable[ModelRow], known: Destinations, procedure_names: NameLimit
+) -> ModelRow | None:
+    """Return another publication that calls the procedure; of one that is of another distribution database nobody can
+    tell."""
+    for row in others:
+        tables = known.get(row.key)
+        if tables is None or any(
+            procedure_name(it, table, procedure_names) == name for table in tables for it in PREFIXES
+        ):
+            return row
+    return None

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from tranrepl.errors import InternalError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.replication_tables import WATERMARKS, of_subscription
 from tranrepl.subscriber.subscription import (
     ALONE,
@@ -75,7 +75,7 @@ def is_at(expected: bytes, rows: Sequence[tuple[int, bytes]], finishing: Unfinis
 class Watermark:
     """One subscription's row, read and written in whatever transaction is open."""
 
-    def __init__(self, session: sa.Connection, database: ModelDatabase, key: SubscriptionKey, where: str) -> None:
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, where: str) -> None:
         self._session = session
         self._database = database
         self._key = key

@@ -20,9 +20,8 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.source_types import source_type
-from tranrepl.subscriber.base.bulk_rules import Place, TableFacts, allowed_operations, unedited_operations
+from tranrepl.subscriber.base.bulk_rules import Place, TableFacts, rules_of, unedited_operations
 from tranrepl.subscriber.base.staged_bulk import BulkRules, BulkTarget, StagedColumn
-from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.mariadb.literals import ColumnDeclaration, literals
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, ends_with_body
 from tranrepl.subscriber.replication_tables import OBJECTS
@@ -39,16 +38,12 @@ def bulk_rules(
     """Read the catalogue, for all articles at once; `places` are their tables'."""
     catalogue = _Catalogue.read(session, sorted(set(places.values())))
     unedited = unedited_operations(articles, PROCEDURE_NAMES, partial(_still_as_made, session))
-    operations, targets = {}, {}
-    for number, article in articles.items():
-        table = catalogue.tables.get(places[number])
-        target = table.target(article) if table is not None else None
-        if table is None or target is None:
-            continue
-        allowed = allowed_operations(article, table.facts(), unedited)
-        if allowed:
-            operations[number], targets[number] = allowed, target
-    return BulkRules(operations, targets, parents_first(places, catalogue.references))
+
+    def table_of(article: RegisteredArticle, place: Place) -> _Table | None:
+        del article
+        return catalogue.tables.get(place)
+
+    return rules_of(articles, places, table_of, unedited, catalogue.references)
 
 
 def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget[pa.StringArray] | None:

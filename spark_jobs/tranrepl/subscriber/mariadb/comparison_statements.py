@@ -12,10 +12,8 @@ from pymysql.converters import escape_item
 from sqlalchemy import types
 
 from tranrepl.model.comparison import Form
-from tranrepl.subscriber.base.comparison import ComparisonWays
-from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeNumbersTable, form_of
-from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
-from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name
+from tranrepl.subscriber.base.comparison_statements import ComparedColumn, ComparisonWays, WholeNumbersTable, form_of
+from tranrepl.subscriber.base.target import SqlColumn
 
 _LOCK_SECONDS = 10
 """Behind a statement that alters a table and waits for another of these sessions, one would wait for a day."""
@@ -25,23 +23,6 @@ def _hold(session: sa.Connection) -> None:
     session.exec_driver_sql(f"SET lock_wait_timeout = {_LOCK_SECONDS}")
     session.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     session.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-
-
-def _side(found: SqlTarget, forms: Sequence[Form]) -> MariaDbSide:
-    columns = tuple(
-        compared_column(column, form, quoted_name(column.name))
-        for column, form in zip(found.columns, forms, strict=True)
-    )
-    return MariaDbSide(qualified_name(found.schema, found.name), columns, found.article.key_positions)
-
-
-WAYS = ComparisonWays(
-    hold=_hold,
-    form=form_of,
-    side=_side,
-    literal=partial(escape_item, charset="utf8mb4"),
-    begin="START TRANSACTION",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +80,13 @@ def _floating(name: str) -> str:
         f"TRIM(TRAILING '0' FROM TRIM(LEADING '0' FROM {digits})), 'm', "
         f"CAST(ROUND(LOG10(ABS({name})) * 10) AS SIGNED)) END"
     )
+
+
+WAYS = ComparisonWays(
+    hold=_hold,
+    form=form_of,
+    compared=compared_column,
+    table=MariaDbSide,
+    literal=partial(escape_item, charset="utf8mb4"),
+    begin="START TRANSACTION",
+)

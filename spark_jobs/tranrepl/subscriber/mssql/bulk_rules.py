@@ -17,10 +17,8 @@ import sqlalchemy as sa
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.source_types import source_type
-from tranrepl.subscriber.base.bulk_rules import Place, TableFacts, allowed_operations, unedited_operations
+from tranrepl.subscriber.base.bulk_rules import Place, TableFacts, rules_of, unedited_operations
 from tranrepl.subscriber.base.staged_bulk import BulkRules, BulkTarget
-from tranrepl.subscriber.batching.steps import Operations
-from tranrepl.subscriber.constraints import parents_first
 from tranrepl.subscriber.mssql.catalogue import (
     ROWVERSION,
     CatalogueColumn,
@@ -48,18 +46,7 @@ def bulk_rules(
     """Read the catalogue, for all articles at once; `places` are their tables'."""
     tables = _read_tables(session, list(places.values()))
     unedited = unedited_operations(articles, PROCEDURE_NAMES, partial(_still_as_made, session))
-    operations, targets = dict[int, Operations](), {}
-    for number, article in articles.items():
-        table = tables.of_article(article, places[number])
-        target = table.target(article) if table is not None else None
-        if table is None or target is None:
-            continue
-        allowed = allowed_operations(article, table.facts(), unedited)
-        if table.sets_identity(article):
-            allowed -= {Operation.UPDATE}
-        if allowed:
-            operations[number], targets[number] = allowed, target
-    return BulkRules(operations, targets, parents_first(places, tables.references))
+    return rules_of(articles, places, tables.of_article, unedited, tables.references)
 
 
 def bulk_target(session: sa.Connection, article: RegisteredArticle, place: Place) -> BulkTarget[Values] | None:
@@ -92,12 +79,6 @@ class _Table:
         schema, name = self.table.place
         return schema or SCHEMA, name
 
-    def sets_identity(self, article: RegisteredArticle) -> bool:
-        """Return whether an UPDATE may name an identity column, which the server refuses."""
-        key = {article.columns[at].name for at in article.key_positions}
-        published = {it.name for it in article.columns} - key
-        return any(it.identity is not None and it.name in published for it in self.table.columns)
-
     def facts(self) -> TableFacts:
         columns = self.table.columns
         return TableFacts(
@@ -106,6 +87,7 @@ class _Table:
             self.cascades,
             filled_in_order=frozenset(it.name for it in columns if not _has_constant_default(it)),
             filled_at_update=any(it.type_name == ROWVERSION for it in columns),
+            fixed=frozenset(it.name for it in columns if it.identity is not None),
         )
 
 

@@ -1,8 +1,7 @@
 """SQL Server's catalogue, read in its own SQL: one query for each kind of object, for all tables.
 
 SQLAlchemy's `mssql` dialect says nothing of unique constraints, nor how many digits of a second a column keeps.
-Source: "System catalog views" (`sys.columns`, `sys.indexes`, `sys.foreign_keys`, `sys.check_constraints`,
-`sys.triggers`).
+Source: "System catalog views" (`sys.columns`, `sys.indexes`, `sys.foreign_keys`, `sys.triggers`).
 """
 
 from __future__ import annotations
@@ -101,15 +100,6 @@ class ForeignKeyConstraint:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckConstraint:
-    name: str
-    definition: str
-    enabled: bool
-    trusted: bool
-    not_for_replication: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Trigger:
     name: str
     events: frozenset[str]
@@ -163,26 +153,6 @@ def find_foreign_keys(session: sa.Connection, tables: Iterable[CatalogueTable]) 
     """Return the foreign keys that begin or end at one of the tables; ordered by table and name."""
     rows = _rows(session, _FOREIGN_KEYS, [it.object_id for it in tables])
     return tuple(_foreign_key(list(columns)) for _, columns in groupby(rows, attrgetter("object_id")))
-
-
-def find_check_constraints(
-    session: sa.Connection, tables: Iterable[CatalogueTable]
-) -> dict[int, tuple[CheckConstraint, ...]]:
-    """Return the tables' CHECK constraints, by object_id; a table without any has no entry."""
-    rows = _rows(session, _CHECK_CONSTRAINTS, [it.object_id for it in tables])
-    return _by_table(
-        (
-            row.table_id,
-            CheckConstraint(
-                row.name,
-                row.definition,
-                enabled=not row.is_disabled,
-                trusted=not row.is_not_trusted,
-                not_for_replication=bool(row.is_not_for_replication),
-            ),
-        )
-        for row in rows
-    )
 
 
 def find_triggers(session: sa.Connection, tables: Iterable[CatalogueTable]) -> dict[int, tuple[Trigger, ...]]:
@@ -337,10 +307,6 @@ _FOREIGN_KEYS = _of_tables(
     "join sys.columns rc on rc.object_id = k.referenced_object_id and rc.column_id = k.referenced_column_id "
     "where f.parent_object_id in :ids or f.referenced_object_id in :ids "
     "order by s.name, o.name, f.name, f.object_id, k.constraint_column_id"
-)
-_CHECK_CONSTRAINTS = _of_tables(
-    "select parent_object_id as table_id, name, definition, is_disabled, is_not_trusted, is_not_for_replication "
-    "from sys.check_constraints where parent_object_id in :ids order by parent_object_id, name"
 )
 _TRIGGERS = _of_tables(
     "select t.parent_id as table_id, t.object_id, t.name, e.type_desc, t.is_instead_of_trigger, t.is_disabled, "

@@ -11,8 +11,9 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.subscriber.base.catalogue import Place, respelled
-from tranrepl.subscriber.base.column_statements import AlembicColumns, always_quoted
+from tranrepl.subscriber.base.column_statements import AlembicColumns
 from tranrepl.subscriber.base.column_steps import RetypedColumn
+from tranrepl.subscriber.base.identifiers import always_quoted
 from tranrepl.subscriber.capabilities import NameCase
 from tranrepl.subscriber.mssql.catalogue import CatalogueColumn, find_foreign_keys, find_tables
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, column_type

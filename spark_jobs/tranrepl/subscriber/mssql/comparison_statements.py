@@ -1,17 +1,30 @@
-"""The statements that compare a SQL Server table without moving its rows, and how they write its values."""
+"""A SQL Server Subscriber's end of a comparison: the statements that compare a table without moving its rows, and the
+sessions that hold its snapshot."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import sqlalchemy as sa
 from sqlalchemy import types
 from sqlalchemy.dialects import mssql
+from sqlalchemy.exc import DBAPIError
 
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.comparison import WHOLE, Form, Pages
 from tranrepl.model.source_types import Family
-from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeTable, counted_form, is_binary
+from tranrepl.subscriber.base.comparison_statements import (
+    ComparedColumn,
+    ComparisonWays,
+    WholeTable,
+    counted_form,
+    is_binary,
+)
 from tranrepl.subscriber.base.target import SqlColumn
+from tranrepl.subscriber.mssql.driver import literal
+from tranrepl.subscriber.mssql.sql_text import quoted
 from tranrepl.subscriber.value_conversion import ColumnType
 
 _MOST_VALUES = 1000
@@ -173,3 +186,68 @@ def _fraction(name: str) -> str:
     left = f"datepart(nanosecond, {name}) % 1000"
     more = f"case when {left} = 0 then '' else convert(varchar(3), {left}) end"
     return f"'.' + right('00000' + convert(varchar(6), datepart(microsecond, {name})), 6) + {more}"
+
+
+_SAMPLE = "a|~ \u00fc \u20ac \U0001f600"
+_BYTES = "convert(varbinary(max), convert(varchar(max), {} collate Latin1_General_100_BIN2_UTF8))"
+_DIGESTS = (
+    f"lower(convert(varchar(32), hashbytes('MD5', {_BYTES}), 2))",
+    # Babelfish's: it has no collation of that name, and keeps all of its texts in UTF-8.
+    "md5(convert(varchar(max), {}))",
+)
+_IS_EXCLUSIVE_OR = "select checksum_agg(v) from (values (1), (3), (-8)) as samples(v)"
+_SAMPLE_EXCLUSIVE_OR = 1 ^ 3 ^ -8
+_SNAPSHOTS = sa.text("select snapshot_isolation_state from sys.databases where name = db_name()")
+_FIRST_READ = "select count(*) from msreplication_subscriptions where 1 = 0"
+
+
+def comparison_ways(session: sa.Connection, where: str) -> ComparisonWays:
+    """Return how this server compares. Raises ConfigurationError where it cannot."""
+    _require_snapshots(session, where)
+    server = _server_ways(session, where)
+    return ComparisonWays(
+        hold=_hold,
+        form=form_of,
+        compared=compared_column,
+        table=lambda table, columns, key: SqlServerSide(table, columns, key, server),
+        literal=literal,
+        begin="SET XACT_ABORT ON; BEGIN TRANSACTION",
+    )
+
+
+def _require_snapshots(session: sa.Connection, where: str) -> None:
+    if not session.scalar(_SNAPSHOTS):
+        name = quoted(session.engine.url.database or "master")
+        raise ConfigurationError(
+            f"{where}: the database allows no snapshot isolation, in which its rows are compared while others write",
+            remedy=f"alter database {name} set allow_snapshot_isolation on",
+        )
+
+
+def _server_ways(session: sa.Connection, where: str) -> ServerWays:
+    """Ask the server what it has. Raises ConfigurationError where it has no UTF-8."""
+    sample = f"N'{_SAMPLE}'"
+    digest = hashlib.md5(_SAMPLE.encode(), usedforsecurity=False).hexdigest()
+    for expression in _DIGESTS:
+        if _asked(session, f"select {expression.format(sample)}") == digest:
+            return ServerWays(expression, _asked(session, _IS_EXCLUSIVE_OR) == _SAMPLE_EXCLUSIVE_OR)
+    raise ConfigurationError(
+        f"{where}: the server has no texts in UTF-8, in which they are compared",
+        remedy="SQL Server 2019 or later has them",
+    )
+
+
+def _asked(session: sa.Connection, statement: str) -> object:
+    """Return the answer; None from a server that does not know what is asked."""
+    try:
+        answer: object = session.exec_driver_sql(statement).scalar()
+    except DBAPIError:
+        answer = None
+    session.rollback()
+    return answer
+
+
+def _hold(session: sa.Connection) -> None:
+    # The snapshot is of the first read's moment, not of the transaction's beginning.
+    session.execution_options(isolation_level="SNAPSHOT")
+    session.exec_driver_sql(_FIRST_READ)

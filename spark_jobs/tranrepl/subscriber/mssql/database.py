@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,10 +23,9 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Catalogue, Place
-from tranrepl.subscriber.base.comparison import SqlComparison
-from tranrepl.subscriber.base.database import UNBOUNDED_NUMERIC
+from tranrepl.subscriber.base.comparison_statements import ComparisonWays
+from tranrepl.subscriber.base.database import UNBOUNDED_NUMERIC, RowLock
 from tranrepl.subscriber.base.execution import BoundStatement, BulkInsert
-from tranrepl.subscriber.base.model_database import RowLock
 from tranrepl.subscriber.base.numbered_database import (
     NO_TRANSACTION_OF_ITS_OWN,
     NumberedDatabase,
@@ -36,23 +34,19 @@ from tranrepl.subscriber.base.numbered_database import (
 from tranrepl.subscriber.base.staged_bulk import BulkRules
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.mssql import statement_batches
-from tranrepl.subscriber.mssql.bound_types import FloatingPoint, Moment, Text
 from tranrepl.subscriber.mssql.bulk import SqlServerBulk
 from tranrepl.subscriber.mssql.bulk_rules import bulk_rules, bulk_target
-from tranrepl.subscriber.mssql.column_types import described_type, is_binary
+from tranrepl.subscriber.mssql.column_types import FloatingPoint, Moment, Text, described_type, is_binary
 from tranrepl.subscriber.mssql.columns import SqlServerColumns
-from tranrepl.subscriber.mssql.comparison import compared
+from tranrepl.subscriber.mssql.comparison_statements import comparison_ways
 from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
 from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
-from tranrepl.subscriber.mssql.driver import KIND
-from tranrepl.subscriber.mssql.driver_errors import COUNT_CHANGED, ENDED_TRANSACTION, number_of, text_of
-from tranrepl.subscriber.mssql.messages import messages_of
+from tranrepl.subscriber.mssql.driver import COUNT_CHANGED, ENDED_TRANSACTION, KIND, number_of, set_session, text_of
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
 from tranrepl.subscriber.mssql.rights import bulk_warnings, right_problems
 from tranrepl.subscriber.mssql.row_locks import locked_rows
-from tranrepl.subscriber.mssql.session import set_session
 from tranrepl.subscriber.mssql.sql_text import SCHEMA
-from tranrepl.subscriber.mssql.statement_execution import configure
+from tranrepl.subscriber.mssql.statement_execution import configure, messages_of
 from tranrepl.subscriber.value_conversion import Binding, ColumnType, Temporal
 
 _COLLATION = "Latin1_General_BIN2"
@@ -276,14 +270,8 @@ class SqlServer(NumberedDatabase):
     def bulk_warnings(self, session: sa.Connection, tables: PublishedTables) -> Iterator[str]:
         return bulk_warnings(session, tables)
 
-    def comparison(
-        self,
-        connect: Callable[[], AbstractContextManager[sa.Connection]],
-        articles: Sequence[RegisteredArticle],
-        sessions: int,
-        where: str,
-    ) -> AbstractContextManager[SqlComparison]:
-        return compared(connect, self.of_server, articles, sessions, where)
+    def comparison_ways(self, session: sa.Connection, where: str) -> ComparisonWays:
+        return comparison_ways(session, where)
 
     def number(self, error: DBAPIError) -> str | None:
         """Return the error's number: a server that lacks a message of that number raises one of ours, which begins with

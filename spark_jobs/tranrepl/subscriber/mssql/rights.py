@@ -24,7 +24,7 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
 from tranrepl.subscriber.mssql.catalogue import CatalogueTable, find_tables
-from tranrepl.subscriber.mssql.driver_errors import number_of, text_of
+from tranrepl.subscriber.mssql.driver import number_of, text_of
 from tranrepl.subscriber.mssql.procedures import PROCEDURE_NAMES
 from tranrepl.subscriber.mssql.sql_text import SCHEMA, qualified, quoted
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from tranrepl.error_numbers import DEADLOCK, LOCK_TIMEOUT, Codes
 from tranrepl.errors import TransientError
-from tranrepl.subscriber.base.model_database import RowLock
+from tranrepl.subscriber.base.database import RowLock
 
 _MODES = {RowLock.EXCLUSIVE: "Exclusive", RowLock.SHARED: "Shared"}
 _DEADLOCK_VICTIM = -3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from threading import Event
 from typing import LiteralString
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.errors import ConfigurationError, DataError, ErrorReport
-from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
+from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
@@ -43,13 +43,13 @@ from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all
-from tranrepl.subscriber.postgres.schema_change import SchemaChangeApply
-from tranrepl.subscriber.postgres.script import ScriptApply
+from tranrepl.subscriber.postgres.schema_change import PostgresSchemaChanges
+from tranrepl.subscriber.postgres.script import run_script
 from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.session_settings import make_durable
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
 from tranrepl.subscriber.schema_changes import naming_change
-from tranrepl.subscriber.subscription import ALONE, Stream, StreamRecord, SubscriptionKey, UnfinishedBatch
+from tranrepl.subscriber.subscription import ALONE, Stream, SubscriptionKey, UnfinishedBatch
 from tranrepl.subscriber.truncation import children_first, refer_to_one_another
 
 
@@ -129,7 +129,7 @@ _NOTHING: Mapping[int, Operations] = {}
 _REFUSED_BY_REFERENCES = frozenset({"23503", "23001"})
 
 
-class PostgresApplier:
+class PostgresApplier(Applier):
     """One connection's transactions, each opened under the fence of the watermark."""
 
     def __init__(
@@ -148,7 +148,7 @@ class PostgresApplier:
         self._at_work = Event()
         self._at_work.set()
         self._where = f"Subscriber {key.subscription}"
-        self._watermark = Watermark(core(session), POSTGRES, key, self._where)
+        super().__init__(Watermark(core(session), POSTGRES, key, self._where))
         self._articles, self._serially = articles, options.apply is not Apply.AUTO
         self._rules = rules = ApplyRules(session, articles)
         self._targets = targets = Targets(session, self._where, articles)
@@ -158,10 +158,12 @@ class PostgresApplier:
         self._bulk = BulkApply(session, targets, lambda: rules.bulk.parents_first)
         self._altered: list[TableName] = []
         self._attempts = BulkAttempts(self._bulk, self._why_undone)
-        self._scripts = ScriptApply(session, self._where)
-        self._schema = SchemaChangeApply(
+        self._schema = PostgresSchemaChanges(
             session, key, self._where, connect, articles, UnfitRows(options.rows_are_copied, options.shared_tables)
         )
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return translated_errors(self._where)
 
     @property
     def bulk_operations(self) -> Mapping[int, Operations]:
@@ -170,7 +172,7 @@ class PostgresApplier:
     def begin(self, watermark: bytes, stream: Stream = ALONE, finishing: UnfinishedBatch | None = None) -> None:
         self._at_work.clear()
         self._serial.ran_code = False
-        with translated_errors(self._where):
+        with self._errors():
             self._watermark.fence(watermark, stream, finishing)
 
     def apply(self, steps: Sequence[Step]) -> None:
@@ -206,7 +208,7 @@ class PostgresApplier:
     def _change_schema(self, step: SchemaStep) -> None:
         self._at_work.set()
         with naming_change(step):
-            self._schema.apply(step)
+            self._said += self._schema.apply(step)
         # What was made for the old definition.
         self._serial.forget()
         self._targets.forget(step.old.destination)
@@ -214,7 +216,7 @@ class PostgresApplier:
         self._altered.append(step.old.destination)
 
     def renew(self) -> None:
-        with translated_errors(self._where):
+        with self._errors():
             self._rules.renew(self._altered)
             self._session.commit()
         for _ in self._altered:
@@ -223,7 +225,7 @@ class PostgresApplier:
 
     def look_again(self) -> None:
         known = self._rules.unedited, self._rules.operations, self._rules.bulk.code
-        with translated_errors(self._where):
+        with self._errors():
             self._rules.renew({it.destination for it in self._articles.values()})
             self._session.commit()
         if (self._rules.unedited, self._rules.operations, self._rules.bulk.code) != known:
@@ -234,7 +236,7 @@ class PostgresApplier:
     def _run_script(self, step: ScriptStep) -> None:
         self._at_work.set()
         self._serial.ran_code = True
-        self._scripts.run(step)
+        self._said.append(run_script(self._session, self._where, step))
         # It may have altered anything.
         self._serial.forget()
         self._targets.forget()
@@ -244,7 +246,7 @@ class PostgresApplier:
 
     def _why_undone(self, step: BulkStep) -> str | None:
         self._at_work.set()
-        with translated_errors(self._where):
+        with self._errors():
             self._bulk.prepare(step)
         return why_undone(
             self._session, self._where, lambda: self._bulk.apply(step), before=FIND_BY_KEY, after=FIND_AS_BEFORE
@@ -283,42 +285,29 @@ class PostgresApplier:
     def take_notices(self) -> list[str]:
         return self._serial.take_notices()
 
-    def take_schema_changes(self) -> list[str]:
-        return [*self._schema.take_said(), *self._scripts.take_said()]
-
     def ready(self) -> None:
         path = own_path(self._session) if self._serial.ran_code else nullcontext()
-        with translated_errors(self._where), path:
+        with self._errors(), path:
             self._session.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def rollback(self) -> None:
-        with translated_errors(self._where):
+        with self._errors():
             self._session.rollback()
         self._serial.forget()
         self._bulk.rolled_back()
 
-    def commit_stream(self, stream: Stream, record: StreamRecord) -> None:
-        with translated_errors(self._where):
-            self._watermark.record(stream, record)
-            self._end_transaction()
-        self._serial.committed()
-        self._bulk.committed()
+    def _before_commit(self) -> None:
+        """Do nothing: no procedure ends the transaction."""
 
-    def commit(self, xact_seqno: bytes) -> None:
-        with translated_errors(self._where):
-            self._watermark.advance(xact_seqno)
-            reach(Failpoint.WATERMARK_SET)
-            self._end_transaction()
-        self._serial.committed()
-        self._bulk.committed()
-
-    def _end_transaction(self) -> None:
+    def _commit(self) -> None:
         if self._serial.ran_code:
             leave_path(self._session)
         self._session.commit()
+        self._serial.committed()
+        self._bulk.committed()
 
     def flush(self) -> None:
         """Make the commits durable."""
-        with translated_errors(self._where):
+        with self._errors():
             make_durable(self._session)
             self._session.commit()

@@ -15,7 +15,6 @@ from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.schema_change import ColumnChange
 from tranrepl.model.table_definition import Generation
-from tranrepl.next_steps import RUN_SETUP
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import expression_sql, name_sql, type_sql
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
@@ -31,6 +30,7 @@ from tranrepl.subscriber.base.column_steps import (
 )
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows, key_change
+from tranrepl.subscriber.missing_columns import no_table
 from tranrepl.subscriber.postgres.destination import find_destination
 
 _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
@@ -131,7 +131,7 @@ class PostgresColumns:
     def _described(self) -> TableDescription:
         table = find_destination(self._session, self._where, self._name)
         if table is None:
-            raise ConfigurationError(f"{self._where}: table {self._name} does not exist", remedy=RUN_SETUP)
+            raise no_table(self._where, self._article)
         return table
 
     def _add(self, step: AddedColumn) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_tables, qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE, our_role
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.base.model_database import ModelDatabase
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import driver
@@ -51,7 +51,7 @@ SELECT p.proname::text, p.oid::regprocedure::text, p.prosrc, pg_catalog.pg_has_r
 _OWNS = "SELECT pg_catalog.pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE oid = to_regclass(%s)"
 
 
-class Postgres(ModelDatabase):
+class Postgres(SqlDatabase):
     """A connection is one over a session of psycopg (`core`), whose transactions are the session's."""
 
     capabilities = Capabilities(
@@ -182,7 +182,7 @@ class Postgres(ModelDatabase):
         driver(session).execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
 
 
-POSTGRES = Postgres()
+POSTGRES = Postgres("postgresql")
 
 
 @dataclass(frozen=True, slots=True)

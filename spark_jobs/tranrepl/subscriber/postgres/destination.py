@@ -4,21 +4,19 @@ unique keys and foreign keys."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import LiteralString
 
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError, InternalError
+from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.next_steps import RUN_SETUP
 from tranrepl.postgres.catalogue import describe_table, describe_tables, qualified
 from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.constraints import ArticleTable, Constraints, constraints_among
-from tranrepl.subscriber.missing_columns import lost_columns_remedy, values_again
+from tranrepl.subscriber.missing_columns import ColumnTexts, lost_columns, no_table
 from tranrepl.subscriber.postgres.procedures import Target
 
 
@@ -87,23 +85,17 @@ class Targets:
         return self._found[article_id]
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresColumnTexts:
-    """The statements that give a table a column, for people to paste."""
+def column_texts(table: TableName, types: Mapping[str, str]) -> ColumnTexts:
+    """Return the statements that give a table a column; `types` of those that may be added."""
 
-    table: TableName
-    types: Mapping[str, str]
-    """Types of the columns that may be added."""
-
-    def add(self, column: str) -> str:
-        return self._text("ADD COLUMN {} {}", sql.Identifier(column), type_sql(self.types[column]))
-
-    def rename(self, column: str, new_name: str) -> str:
-        return self._text("RENAME COLUMN {} TO {}", sql.Identifier(column), sql.Identifier(new_name))
-
-    def _text(self, action: LiteralString, *parts: sql.Composable) -> str:
-        altered = sql.SQL("ALTER TABLE {} ").format(qualified(self.table))
+    def text(action: LiteralString, *parts: sql.Composable) -> str:
+        altered = sql.SQL("ALTER TABLE {} ").format(qualified(table))
         return (altered + sql.SQL(action).format(*parts)).as_string(None) + ";"
+
+    return ColumnTexts(
+        {name: text("ADD COLUMN {} {}", sql.Identifier(name), type_sql(it)) for name, it in types.items()},
+        lambda before, now: text("RENAME COLUMN {} TO {}", sql.Identifier(before), sql.Identifier(now)),
+    )
 
 
 def find_destination(session: Session, where: str, table: TableName) -> TableDescription | None:
@@ -132,24 +124,14 @@ def find_targets(session: Session, where: str, articles: Sequence[RegisteredArti
 
 def _target(where: str, article: RegisteredArticle, table: TableDescription | None) -> Target:
     if table is None:
-        raise ConfigurationError(
-            f"{where}: table {article.destination} does not exist",
-            remedy=RUN_SETUP,
-            article=str(article.source),
-        )
+        raise no_table(where, article)
     columns = [table.column(column.name) for column in article.columns]
-    missing = [column.name for column, found in zip(article.columns, columns, strict=True) if found is None]
+    missing = [column for column, found in zip(article.columns, columns, strict=True) if found is None]
     if missing:
-        raise ConfigurationError(
-            f"{where}: table {article.destination} has no column {', '.join(missing)}",
-            remedy=lost_columns_remedy(
-                missing,
-                [it.name for it in table.columns if it.name not in {column.name for column in article.columns}],
-                PostgresColumnTexts(article.destination, {it.name: it.type_name for it in article.columns}),
-                values_again("NAME", "ARTICLE", comparison=article.not_repaired is None),
-            ),
-            article=str(article.source),
-        )
+        published = {it.name for it in article.columns}
+        others = [it.name for it in table.columns if it.name not in published]
+        texts = column_texts(article.destination, {it.name: it.type_name for it in missing})
+        raise lost_columns(where, article, [it.name for it in missing], others, texts, comparison=True)
     return Target(article, table, tuple(column for column in columns if column is not None))
 
 

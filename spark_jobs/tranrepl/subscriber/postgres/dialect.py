@@ -10,10 +10,10 @@ from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
-from tranrepl.subscriber.base.teardown import Teardown
+from tranrepl.subscriber.base.dialect import Dialect
+from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.postgres.apply import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
-from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.session_settings import configure_session
@@ -22,18 +22,21 @@ from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
-class PostgresDialect:
+class PostgresDialect(Dialect):
     """Over psycopg, commands staged by COPY."""
 
-    capabilities = POSTGRES.capabilities
+    @property
+    def capabilities(self) -> Capabilities:
+        return POSTGRES.capabilities
 
     def unused_options(self, connection: Connection) -> Mapping[str, str]:
         return connection.unused_by_libpq()
 
     @contextmanager
     def subscriber(
-        self, connection: Connection, key: SubscriptionKey, application_name: str
+        self, connection: Connection, key: SubscriptionKey, application_name: str, *, writes: bool = False
     ) -> Iterator[PostgresSubscriber]:
+        del writes
         with connect(connection, application_name, autocommit=True) as session:
             yield PostgresSubscriber(session, key)
 
@@ -66,8 +69,8 @@ class PostgresDialect:
     def snapshot(
         self, connection: Connection, key: SubscriptionKey, application_name: str
     ) -> Iterator[PostgresSnapshot]:
-        with connect(connection, application_name, autocommit=True) as session:
-            yield PostgresSnapshot(session, key, PostgresSubscriber(session, key))
+        with self.subscriber(connection, key, application_name) as subscriber:
+            yield PostgresSnapshot(subscriber)
 
     @contextmanager
     def loader(
@@ -78,11 +81,6 @@ class PostgresDialect:
             session.execute("SET synchronous_commit = off")
             configure_session(session, f"Subscriber {key.subscription}", options)
             yield PostgresLoader(session, key, snapshot)
-
-    @contextmanager
-    def teardown(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[Teardown]:
-        with connect(connection, application_name, autocommit=True) as session:
-            yield Teardown(core(session), POSTGRES, key)
 
     def comparison(
         self, connection: Connection, key: SubscriptionKey, articles: Sequence[RegisteredArticle], sessions: int

@@ -19,7 +19,7 @@ from tranrepl.model.schema_change import LabelAction, LabelChange, SchemaChange
 from tranrepl.model.table_definition import TableDefinition, added_labels
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
-from tranrepl.subscriber.postgres.schemas import create_missing_schema
+from tranrepl.subscriber.postgres.rights import create_missing_schema
 
 _TYPES_OF_COLUMNS = """
 SELECT a.attname::text, coalesce(e.oid, t.oid)::bigint

@@ -6,28 +6,91 @@ Source: PostgreSQL documentation, `ALTER TABLE`, `CREATE TABLE`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import psycopg
+import sqlalchemy as sa
 from psycopg import sql
+from sqlalchemy.dialects.postgresql.base import PGDialect
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.model.partition_rows import PartitionPlace
-from tranrepl.model.schema_change import PartitionAction, PartitionChange
+from tranrepl.model.partition_rows import PartitionLimits, PartitionPlace, PartitionRows
+from tranrepl.model.schema_change import PartitionAction, PartitionChange, SchemaChange
+from tranrepl.model.source_types import Family, source_type
 from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import Session
+from tranrepl.subscriber.base import partition_rows as base
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.postgres.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import (
     MissingPartition,
     create_partition,
     make_partition,
     partition_destination,
 )
-from tranrepl.subscriber.postgres.schemas import create_missing_schema
+from tranrepl.subscriber.postgres.procedures import trusted
+from tranrepl.subscriber.postgres.rights import create_missing_schema
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path
+
+_TEXTS = (Family.TEXT, Family.CHARACTER)
+_ORDERED = (
+    Family.SMALLINT,
+    Family.INTEGER,
+    Family.BIGINT,
+    Family.NUMERIC,
+    Family.DATE,
+    Family.TIMESTAMP,
+    Family.TIMESTAMP_WITH_ZONE,
+    Family.UUID,
+)
+"""Types whose values are in one order at any server."""
+_EQUAL = (*_ORDERED, *_TEXTS, Family.BOOLEAN)
+
+
+def why_rows_unknown(change: SchemaChange, article: RegisteredArticle) -> str | None:
+    """Return why it is not known which rows went with a partition; None where they are those within its limits."""
+    return base.why_rows_unknown(change, article, _why_incomparable)
+
+
+def _why_incomparable(family: Family | None, limits: PartitionLimits, values: Sequence[str]) -> str | None:
+    del values
+    comparable = _ORDERED if limits.listed is None else _EQUAL
+    return None if family in comparable else "may be compared otherwise at another server"
+
+
+def delete_rows(table: sql.Composable, rows: PartitionRows, article: RegisteredArticle) -> sql.Composed:
+    """Return what deletes these rows of the article. Values are compared as the Publisher's, whatever types the
+    destination has."""
+    columns = _Columns({it.name: it.type_name for it in article.columns})
+    levels = sa.and_(sa.true(), *map(columns.of_level, rows.levels)).compile(dialect=_DIALECT)
+    own = sql.SQL(" AND ({})").format(condition_sql(article.filter)) if article.filter is not None else sql.SQL("")
+    # A filter may name its columns by the published table.
+    name = sql.Identifier(article.source.table)
+    return sql.SQL("DELETE FROM {} AS {} WHERE ({}){}").format(table, name, trusted(str(levels)), own)
+
+
+_DIALECT = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
+"""It writes percent signs of names and values as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns(base.RowConditions):
+    """Each side of a comparison is composed, with its type."""
+
+    types: Mapping[str, str]
+
+    def compared(self, name: str, operator: str, value: str) -> base.Condition:
+        cast = type_sql(self.types[name])
+        # Letters that some collation takes for equal are different ones.
+        collation = ' COLLATE "C"' if source_type(self.types[name]).family in _TEXTS else ""
+        made = sql.SQL("{}::{}{} {} {}::{}").format(
+            sql.Identifier(name), cast, trusted(collation), trusted(operator), sql.Literal(value), cast
+        )
+        return sa.literal_column(made.as_string(None), sa.Boolean())
+
 
 _BELOW = """
 SELECT n.nspname, c.relname

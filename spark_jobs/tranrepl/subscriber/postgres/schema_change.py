@@ -23,7 +23,7 @@ from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.schema.words import change_in_words
 from tranrepl.subscriber.base.column_changes import column_plan
-from tranrepl.subscriber.base.definitions import Definitions
+from tranrepl.subscriber.base.schema_changes import SchemaChanges
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.columns import PostgresColumns, PublishersTypes, change_key
@@ -36,10 +36,9 @@ from tranrepl.subscriber.postgres.enum_labels import (
     rename_types,
     type_numbers,
 )
-from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned, type_problems
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
-from tranrepl.subscriber.schema_changes import Recorded, standing, told
+from tranrepl.subscriber.postgres.rights import LET_OWNER, lets_procedures_follow, not_owned, type_problems
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _LOCK_SECONDS = 2.0
@@ -48,8 +47,8 @@ _LOCK_ATTEMPTS = 6
 _BETWEEN_ATTEMPTS = 1.0
 
 
-class SchemaChangeApply:
-    """Applies schema changes, inside the open transaction."""
+class PostgresSchemaChanges(SchemaChanges):
+    """Inside the open transaction."""
 
     def __init__(
         self,
@@ -60,83 +59,55 @@ class SchemaChangeApply:
         articles: Mapping[int, RegisteredArticle],
         unfit: UnfitRows,
     ) -> None:
-        """Set where they are applied; `connect` opens another session, in autocommit. `articles` have the definitions
-        by `article_id`."""
-        self._articles = articles
-        self._unfit = unfit
+        """`connect` opens another session, in autocommit."""
+        super().__init__(core(session), key, where, articles, unfit)
         self._session = session
         self._key = key
-        self._where = where
         self._connect = connect
-        self._definitions = Definitions(core(session), key)
-        self._said: list[str] = []
 
-    def apply(self, step: SchemaStep) -> None:
-        """Alter the destination, replace its procedures, and record the definition that both now have.
-
-        Raises ConfigurationError where a person must do something first, TransientError where the table's lock is not
-        to be had. Then the transaction must be rolled back.
-        """
+    def apply(self, step: SchemaStep) -> list[str]:
         with translated_errors(self._where):
-            recorded = self._definitions.recorded()
-        if standing(step, recorded, self._articles, self._where) is Recorded.AFTER:
-            self._said.append(f"{self._where}: {change_in_words(step.change)}: the table is of that definition already")
-            return
-        self._said += told(step, self._where)
-        if step.new is not None:
-            self._alter(step)
-        with translated_errors(self._where):
-            self._definitions.move(step.old, step.new)
+            return super().apply(step)
 
-    def take_said(self) -> list[str]:
-        """Return what was done and what was left alone since the last call."""
-        said, self._said = self._said, []
-        return said
-
-    def _alter(self, step: SchemaStep) -> None:
-        self._change_labels(step)
-        if step.change.columns or step.change.partitions or step.change.rows_unknown is not None:
-            self._alter_table(step)
-        self._renew_procedures(step)
-
-    def _alter_table(self, step: SchemaStep) -> None:
-        self._settle_constraints(step)
-        with translated_errors(self._where):
-            if step.new is not None:
-                _require_types(self._session, self._where, step.change, step.new)
-            before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
-        self._lock(step)
-        with translated_errors(self._where):
-            if step.new is not None:
-                columns = PostgresColumns(self._session, self._where, step, self._unfit)
-                plan = column_plan(PublishersTypes(), step.change, step.old, step.new, columns.there(), self._where)
-                self._said += [*columns.execute(plan.steps), *plan.notes]
-            if step.new is not None and step.change.partitions:
-                self._said += PartitionsApply(self._session, self._where, step.new).apply(step)
-            key = change_key(self._session, self._where, step, self._unfit)
-            self._said += [f"{self._where}: {it}" for it in key]
-            self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
-            self._session.execute("SET CONSTRAINTS ALL DEFERRED")
-
-    def _change_labels(self, step: SchemaStep) -> None:
-        if step.new is None or not step.change.labels:
-            return
+    def _change(self, step: SchemaStep, new: RegisteredArticle) -> list[str]:
         change = step.change
-        with translated_errors(self._where):
-            numbers = type_numbers(self._session, step.old, step.new, change)
-            if alters_a_type(self._session, change, numbers):
-                self._said += [f"{self._where}: {it}" for it in add_labels(self._session, change, numbers)]
-            else:
-                self._add_labels_before(change, numbers)
-        with translated_errors(self._where):
-            renamed = rename_types(self._session, self._where, change, numbers)
-            self._said += [f"{self._where}: {it}" for it in renamed]
+        done = self._change_labels(step, new)
+        if change.columns or change.partitions or change.rows_unknown is not None:
+            done += self._alter_table(step, new)
+        return [*done, *self._renew_procedures(new)]
 
-    def _add_labels_before(self, change: SchemaChange, numbers: Numbers) -> None:
+    def _alter_table(self, step: SchemaStep, new: RegisteredArticle) -> list[str]:
+        self._settle_constraints(step)
+        _require_types(self._session, self._where, step.change, new)
+        before = self._session.execute("SELECT pg_catalog.current_setting('lock_timeout')").fetchone()
+        self._lock(step)
+        columns = PostgresColumns(self._session, self._where, step, self._unfit)
+        plan = column_plan(PublishersTypes(), step.change, step.old, new, columns.there(), self._where)
+        done = [*columns.execute(plan.steps), *plan.notes]
+        if step.change.partitions:
+            done += PartitionsApply(self._session, self._where, new).apply(step)
+        done += (f"{self._where}: {it}" for it in change_key(self._session, self._where, step, self._unfit))
+        self._session.execute("SELECT pg_catalog.set_config('lock_timeout', %s, true)", before)
+        self._session.execute("SET CONSTRAINTS ALL DEFERRED")
+        return done
+
+    def _change_labels(self, step: SchemaStep, new: RegisteredArticle) -> list[str]:
+        change = step.change
+        if not change.labels:
+            return []
+        numbers = type_numbers(self._session, step.old, new, change)
+        if alters_a_type(self._session, change, numbers):
+            done = list(add_labels(self._session, change, numbers))
+        else:
+            done = self._add_labels_before(change, numbers)
+        done += rename_types(self._session, self._where, change, numbers)
+        return [f"{self._where}: {it}" for it in done]
+
+    def _add_labels_before(self, change: SchemaChange, numbers: Numbers) -> list[str]:
         """Add labels in a commit of their own: none can be used in the transaction that adds it."""
         with self._connect() as other:
             other.execute("SELECT pg_catalog.set_config('lock_timeout', %s, false)", [f"{int(_LOCK_SECONDS * 1000)}ms"])
-            self._said += [f"{self._where}: {it}" for it in add_labels(other, change, numbers)]
+            return list(add_labels(other, change, numbers))
 
     def _settle_constraints(self, step: SchemaStep) -> None:
         """Let deferred constraints be checked now: a table with checks pending cannot be altered."""
@@ -155,8 +126,7 @@ class SchemaChangeApply:
     def _lock(self, step: SchemaStep) -> None:
         """Lock the table against all others. Whoever reads it may hold that up: it is tried for a bounded time."""
         name = step.old.destination
-        with translated_errors(self._where):
-            problem = not_owned(self._session, self._where, name)
+        problem = not_owned(self._session, self._where, name)
         if problem is not None:
             raise problem
         for attempt in range(_LOCK_ATTEMPTS):
@@ -179,17 +149,14 @@ class SchemaChangeApply:
             article=str(step.change.source),
         )
 
-    def _renew_procedures(self, step: SchemaStep) -> None:
-        if step.new is None:
-            return
-        (target,) = find_targets(self._session, self._where, [step.new])
+    def _renew_procedures(self, new: RegisteredArticle) -> list[str]:
+        (target,) = find_targets(self._session, self._where, [new])
         try:
             with translated_errors(self._where), self._session.transaction():
-                self._said += renew_procedures(self._session, self._where, self._key, target)
+                return renew_procedures(self._session, self._where, self._key, target)
         except ConfigurationError as error:
             if error.report.database_code == INSUFFICIENT_PRIVILEGE:
-                with translated_errors(self._where):
-                    statements = lets_procedures_follow(self._session)
+                statements = lets_procedures_follow(self._session)
                 error.add(ErrorDetails(remedy=" ".join([LET_OWNER, *(f"{it};" for it in statements)])))
             raise
 

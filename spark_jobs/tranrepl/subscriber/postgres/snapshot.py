@@ -40,29 +40,29 @@ SELECT c.oid::bigint FROM pg_catalog.pg_class c
 
 
 class PostgresEmptiedTables(EmptiedTables):
-    def __init__(self, session: Session) -> None:
-        super().__init__(core(session), POSTGRES)
-        self._session = session
+    def __init__(self, subscriber: PostgresSubscriber) -> None:
+        super().__init__(subscriber)
+        self._driver = subscriber.driver
 
     def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
-        tables = describe_tables(self._session, list(wanted))
+        tables = describe_tables(self._driver, list(wanted))
         return {name: wanted[name] - {it.name for it in table.columns} for name, table in tables.items()}
 
     def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
         """Delete the rows by one statement: foreign keys among the tables, which stay, are checked at its end."""
         del parents
         if rows:
-            self._session.execute(delete_on_own_path([*map(_deletion, rows)]))
+            self._driver.execute(delete_on_own_path([*map(_deletion, rows)]))
 
     def may_truncate(self, it: SnapshotArticle) -> bool:
-        table = qualified(it.article.destination).as_string(self._session)
-        row = self._session.execute("SELECT pg_catalog.has_table_privilege(%s, 'TRUNCATE')", [table]).fetchone()
+        table = qualified(it.article.destination).as_string(self._driver)
+        row = self._driver.execute("SELECT pg_catalog.has_table_privilege(%s, 'TRUNCATE')", [table]).fetchone()
         return row == (True,)
 
     def truncate(self, articles: Iterable[SnapshotArticle]) -> None:
         tables = sql.SQL(", ").join(qualified(it.article.destination) for it in articles)
-        with own_path(self._session):
-            self._session.execute(sql.SQL("TRUNCATE {}").format(tables))
+        with own_path(self._driver):
+            self._driver.execute(sql.SQL("TRUNCATE {}").format(tables))
 
 
 def _deletion(rows: OwnedRows) -> sql.Composed:
@@ -72,14 +72,14 @@ def _deletion(rows: OwnedRows) -> sql.Composed:
 
 
 class PostgresSnapshot(Snapshot):
-    def __init__(self, session: Session, key: SubscriptionKey, subscriber: PostgresSubscriber) -> None:
-        self._tables = PostgresEmptiedTables(session)
-        super().__init__(core(session), POSTGRES, key, subscriber, self._tables)
-        self._session = session
+    def __init__(self, subscriber: PostgresSubscriber) -> None:
+        self._tables = PostgresEmptiedTables(subscriber)
+        super().__init__(subscriber, self._tables)
+        self._driver = subscriber.driver
 
     def _configure(self, *, not_for_replication: bool) -> None:
         if not_for_replication:
-            self._session.execute("SET LOCAL session_replication_role = replica")
+            self._driver.execute("SET LOCAL session_replication_role = replica")
 
     def _make_ready(
         self, articles: Sequence[SnapshotArticle], interrupted: Collection[str], *, not_for_replication: bool
@@ -96,7 +96,7 @@ class PostgresSnapshot(Snapshot):
         found = [it for it in articles if self._model.has_destination(it.article.destination)]
         if found:
             tables = sql.SQL(", ").join(qualified(it.article.destination) for it in found)
-            self._session.execute(sql.SQL("DROP TABLE {}").format(tables))
+            self._driver.execute(sql.SQL("DROP TABLE {}").format(tables))
 
     def _empty(self, articles: Sequence[SnapshotArticle], interrupted: Collection[str]) -> None:
         truncated: list[SnapshotArticle] = []
@@ -119,12 +119,12 @@ class PostgresSnapshot(Snapshot):
         """Drop the indexes of tables that setup made and that this login may alter, to build them after the load."""
         created, written_down = self._rows.created(), self._rows.deferred([it.name for it in articles])
         own = {it.name: table for it in articles if it.name in created and (table := self._own_table(it)) is not None}
-        plain = {name: deferrable_indexes(self._session, table) for name, table in own.items()}
+        plain = {name: deferrable_indexes(self._driver, table) for name, table in own.items()}
         dropped = [(own[name], it.name) for name, found in plain.items() for it in found if it.is_foreign_key]
         drops: list[tuple[bool, sql.Composed]] = []
         for it in (it for it in articles if it.name in own):
             there = plain[it.name]
-            whole = it.large and not is_referenced(self._session, own[it.name], dropped)
+            whole = it.large and not is_referenced(self._driver, own[it.name], dropped)
             chosen = [index for index in there if index.is_foreign_key or whole]
             # A new snapshot is the remedy where nobody can read it.
             interrupted = set(readable(written_down.get(it.name)) or ()).difference(there)
@@ -132,10 +132,10 @@ class PostgresSnapshot(Snapshot):
             drops += [(index.is_foreign_key, index.drop(it.article.destination)) for index in chosen]
         # Foreign keys first: they need the keys that they refer to.
         for _, statement in sorted(drops, key=lambda drop: not drop[0]):
-            self._session.execute(statement)
+            self._driver.execute(statement)
 
     def _own_table(self, it: SnapshotArticle) -> int | None:
-        row = self._session.execute(_OWN_TABLE, [qualified(it.article.destination).as_string(self._session)]).fetchone()
+        row = self._driver.execute(_OWN_TABLE, [qualified(it.article.destination).as_string(self._driver)]).fetchone()
         return None if row is None else int(row[0])
 
     def _deferred(self, article: SnapshotArticle) -> tuple[DeferredIndex, ...]:
@@ -147,11 +147,11 @@ class PostgresSnapshot(Snapshot):
                 if not it.is_foreign_key:
                     self._build(it.build(article.article.destination))
             if not self._analyses_by_itself():
-                self._session.execute(sql.SQL("ANALYZE {}").format(qualified(article.article.destination)))
+                self._driver.execute(sql.SQL("ANALYZE {}").format(qualified(article.article.destination)))
 
     def _analyses_by_itself(self) -> bool:
         """Return whether autovacuum analyses tables: it does so soon, and beside everything else."""
-        row = self._session.execute(
+        row = self._driver.execute(
             "SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean"
         ).fetchone()
         return row == (True,)
@@ -166,8 +166,8 @@ class PostgresSnapshot(Snapshot):
 
     def _build(self, statement: sql.Composed) -> None:
         try:
-            with translated_errors(f"{self.where}: {statement.as_string(self._session)}"):
-                self._session.execute(statement)
+            with translated_errors(f"{self.where}: {statement.as_string(self._driver)}"):
+                self._driver.execute(statement)
         except DataError as error:
             raise DataError(
                 f"{error.message}: the rows of the snapshot violate it",

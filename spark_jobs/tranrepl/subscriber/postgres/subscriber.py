@@ -2,62 +2,148 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import types
+from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.source_types import Family, source_type
+from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
+from tranrepl.subscriber.base.narrower_columns import narrower_warnings
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.postgres.article_check import article_problems, article_warnings, custom_problems
+from tranrepl.subscriber.missing_columns import as_registered, no_column
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.destination import constraints_of, find_targets, has_destination, intended_target
-from tranrepl.subscriber.postgres.ownership import LET_OWNER, lets_procedures_follow, not_owned
-from tranrepl.subscriber.postgres.partition_rows import why_rows_unknown
+from tranrepl.subscriber.postgres.destination import (
+    column_texts,
+    constraints_of,
+    find_destination,
+    find_targets,
+    has_destination,
+    intended_target,
+)
+from tranrepl.subscriber.postgres.partition_changes import why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
-from tranrepl.subscriber.postgres.procedure_setup import made_procedures
+from tranrepl.subscriber.postgres.procedure_setup import accepts_call, made_procedures
 from tranrepl.subscriber.postgres.procedures import custom_procedures, generated_procedures
-from tranrepl.subscriber.postgres.rights_check import right_problems
+from tranrepl.subscriber.postgres.rights import (
+    LET_OWNER,
+    lets_procedures_follow,
+    not_owned,
+    right_problems,
+    type_problems,
+)
 from tranrepl.subscriber.postgres.sequences import PostgresSequences
 from tranrepl.subscriber.postgres.session_settings import make_durable
 from tranrepl.subscriber.postgres.table_setup import create_destination
+from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, generates
 from tranrepl.subscriber.subscription import SubscriptionKey
+from tranrepl.subscriber.tables_version import TablesVersion
+from tranrepl.subscriber.value_conversion import PLAIN_TYPES, ColumnType
+
+_MOMENTS = (Family.TIME, Family.TIMESTAMP, Family.TIMESTAMP_WITH_ZONE)
+_FRACTION_DIGITS = re.compile(r"time\w*\((\d)")
+_MOST_FRACTION_DIGITS = 6
 
 
 class PostgresSubscriber(Subscriber):
-    """Over a session of psycopg; what it does is done by modules of their own."""
+    """Over a session of psycopg."""
 
     def __init__(self, session: Session, key: SubscriptionKey) -> None:
         super().__init__(core(session), POSTGRES, key)
-        self._session = session
+        self.driver = session
 
     # Checks
+
+    @contextmanager
+    def reading_together(self, tables: PublishedTables) -> Iterator[None]:
+        """Read nothing ahead: each article asks by itself."""
+        del tables
+        yield
 
     def article_problems(
         self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
     ) -> Iterator[ConfigurationError]:
         yield from self._procedure_problems(article, source)
-        yield from article_problems(self._session, self._key, article, source, known)
+        columns = source.published(article.columns)
+        table = find_destination(self.driver, self.where, article.destination_table)
+        if table is None:
+            yield from self._type_problems(article, columns)
+            return
+        if table.kind not in ("table", "partitioned table"):
+            yield ConfigurationError(
+                f"article {article.source}: {article.destination_table} at {self.where} is a {table.kind}",
+                remedy="allowed: a table, or nothing of that name: `tranrepl setup FILE` then creates it",
+            )
+            return
+        delivered = as_registered(known, source)
+        for column in columns:
+            yield from self._column_problems(article, delivered, table, column)
+
+    def _type_problems(self, article: Article, columns: Sequence[ColumnDescription]) -> Iterator[ConfigurationError]:
+        """Yield types that a table made by `tranrepl setup` would need, and that are missing or run the code of
+        others."""
+        at = f"article {article.source}: {self.where}"
+        for column in columns:
+            with translated_errors(self.where):
+                found = self.driver.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
+            if found == (None,):
+                yield ConfigurationError(
+                    f"{at}: column {column.name!r}: type {column.type_name} does not exist",
+                    remedy="create the type there as it is at the Publisher, or leave the column out of the article",
+                )
+            with translated_errors(self.where):
+                yield from type_problems(self.driver, at, column.name, column.type_name)
+
+    def _column_problems(
+        self, article: Article, known: RegisteredArticle | None, table: TableDescription, column: ColumnDescription
+    ) -> Iterator[ConfigurationError]:
+        found = table.column(column.name)
+        if found is None:
+            texts, there = column_texts(table.name, {column.name: column.type_name}), [it.name for it in table.columns]
+            yield no_column(self.key.subscription, article, known, column, there, texts, comparison=True)
+        elif found.generation is not Generation.NONE:
+            yield ConfigurationError(
+                f"article {article.source}: {self.where}: column {column.name!r} of {table.name} is generated",
+                remedy="a published column must be an ordinary column at the Subscriber",
+            )
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
-        return article_warnings(self._session, self.where, article, source)
+        table = find_destination(self.driver, self.where, article.destination_table)
+        at = f"article {article.source}: {self.where}: table {article.destination_table}"
+        for it in missing_partitions(self.driver, article, source):
+            made = it.statement.as_string(self.driver)
+            yield f"{at} has no partition {it.there}: `tranrepl setup FILE` makes it, by {made}"
+        for column in source.published(article.columns) if table is not None else ():
+            found = table.column(column.name) if table is not None else None
+            if found is not None:
+                described = _described(column), _described(found)
+                yield from (f"{at}: {it}" for it in narrower_warnings(column, *described, not_null=found.not_null))
+        with translated_errors(self.where):
+            yield from unguarded_code(self.driver, self.where, article)
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
-        return right_problems(self._session, self.where, [article for article, _ in tables])
+        return right_problems(self.driver, self.where, [article for article, _ in tables])
 
     def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
         with translated_errors(self.where):
-            problems = [not_owned(self._session, self.where, it.destination_table) for it in articles]
+            problems = [not_owned(self.driver, self.where, it.destination_table) for it in articles]
             calls = any(generates(article.propagation(it)) for article in articles for it in PREFIXES)
-            statements = lets_procedures_follow(self._session) if calls else []
+            statements = lets_procedures_follow(self.driver) if calls else []
         yield from (f"{it.message}; {it.report.remedy}" for it in problems if it is not None)
         if statements:
             yield (
@@ -66,48 +152,90 @@ class PostgresSubscriber(Subscriber):
             )
 
     def custom_problems(self, article: RegisteredArticle, source: TableDescription) -> Iterator[CustomProcedureError]:
-        return custom_problems(self._session, self.where, article, source)
+        if not any(article.propagation(it).procedure for it in PREFIXES):
+            return
+        for custom in custom_procedures(intended_target(self.driver, self.where, article, source)):
+            if not accepts_call(self.driver, custom):
+                yield CustomProcedureError(
+                    f"article {article.source}: {self.where}: there is no procedure that takes the call of "
+                    f"{custom.identifier.as_string(None)}",
+                    remedy=f"declare it as PROCEDURE {custom.signature().as_string(None)}; "
+                    "`tranrepl script FILE --custom` prints a skeleton",
+                    article=str(article.source),
+                )
 
     # Setup
 
+    def tables_version(self) -> TablesVersion | None:
+        """Return which version made the model's tables; whose they are is asked where setup makes them."""
+        return self._version()
+
     def has_destination(self, table: TableName) -> bool:
-        return has_destination(self._session, self.where, table)
+        return has_destination(self.driver, self.where, table)
 
     def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
         with translated_errors(self.where):
-            return {it.partition: it.there for it in missing_partitions(self._session, article, source)}
+            return {it.partition: it.there for it in missing_partitions(self.driver, article, source)}
 
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()
     ) -> list[str]:
         # A column has the same type with and without a foreign key.
         del referencing
-        return create_destination(self._session, self.where, self._key, article, source)
+        return create_destination(self.driver, self.where, self.key, article, source)
 
     def _generated(self, articles: Sequence[RegisteredArticle]) -> list[GeneratedProcedure]:
-        return [it for at in find_targets(self._session, self.where, articles) for it in made_procedures(at)]
+        return [it for at in find_targets(self.driver, self.where, articles) for it in made_procedures(at)]
 
     def scripts(self, article: RegisteredArticle, source: TableDescription, what: Scripted) -> list[str]:
-        target = intended_target(self._session, self.where, article, source)
+        target = intended_target(self.driver, self.where, article, source)
         procedures = custom_procedures(target) if what is Scripted.CUSTOM else generated_procedures(target)
-        return [it.create().as_string(self._session) for it in procedures]
+        return [it.create().as_string(self.driver) for it in procedures]
 
     # Deliveries
 
     @property
     def sequences(self) -> PostgresSequences:
-        return PostgresSequences(self._session, self._key, self.where)
+        return PostgresSequences(self.driver, self.key, self.where)
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
-        return constraints_of(self._session, self.where, find_targets(self._session, self.where, articles))
+        return constraints_of(self.driver, self.where, find_targets(self.driver, self.where, articles))
 
     def find_durable_watermark(self) -> bytes | None:
         found = self.find_watermark()
-        with translated_errors(self.where), self._session.transaction():
-            make_durable(self._session)
+        with translated_errors(self.where), self.driver.transaction():
+            make_durable(self.driver)
         return found
 
     def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:
         """Return why it is not known which rows went with a partition: otherwise the same ALTER TABLE gives the same
         rows."""
         return why_rows_unknown(change, old)
+
+
+def _described(column: ColumnDescription) -> ColumnType | None:
+    """Return the column's type as SQLAlchemy has it; None where nothing is said of it."""
+    declared = source_type(column.type_name)
+    if declared.family is Family.OTHER:
+        # A domain; its base comes without the length that it may have.
+        declared = source_type(column.base_type_name)
+        if declared.family in (Family.NUMERIC, Family.TEXT, Family.CHARACTER, *_MOMENTS):
+            return None
+    digits = _FRACTION_DIGITS.search(declared.spelling)
+    match declared.family:
+        case Family.NUMERIC:
+            made: TypeEngine[Any] | None = types.Numeric(declared.precision, declared.scale)
+        case Family.TEXT | Family.CHARACTER:
+            made = types.String(declared.length)
+        case Family.BYTES:
+            made = types.LargeBinary()
+        case family:
+            made = PLAIN_TYPES.get(family)
+    if made is None:
+        return None
+    return ColumnType(
+        made,
+        declared.spelling,
+        fraction_digits=int(digits[1]) if digits else _MOST_FRACTION_DIGITS,
+        single_precision=declared.family is Family.REAL,
+    )

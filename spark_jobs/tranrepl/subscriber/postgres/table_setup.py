@@ -19,7 +19,7 @@ from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.destination import has_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
-from tranrepl.subscriber.postgres.schemas import create_missing_schema
+from tranrepl.subscriber.postgres.rights import create_missing_schema
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}

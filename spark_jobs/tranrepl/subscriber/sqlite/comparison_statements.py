@@ -14,12 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.model.comparison import Form
-from tranrepl.subscriber.base.comparison import ComparisonWays
-from tranrepl.subscriber.base.comparison_statements import ComparedColumn, WholeNumbersTable, form_of
-from tranrepl.subscriber.base.identifiers import Identifiers
-from tranrepl.subscriber.base.target import SqlTarget
+from tranrepl.subscriber.base.comparison_statements import ComparedColumn, ComparisonWays, WholeNumbersTable, form_of
+from tranrepl.subscriber.base.target import SqlColumn
 
-_IDENTIFIERS = Identifiers("sqlite")
 _NO_FRACTION = "000000"
 
 
@@ -92,8 +89,9 @@ def _hold(session: sa.Connection) -> None:
     session.exec_driver_sql("SELECT COUNT(*) FROM sqlite_schema").all()
 
 
-def _compared(name: str, form: Form) -> ComparedColumn:
+def _compared(column: SqlColumn, form: Form, name: str) -> ComparedColumn:
     """Return the column in this form; `name` is quoted."""
+    del column
     match form:
         case Form.HEXADECIMAL:
             # hex() makes an empty text of NULL.
@@ -112,13 +110,6 @@ def _compared(name: str, form: Form) -> ComparedColumn:
     return ComparedColumn(text, f"CAST({name} AS TEXT)", form.plain)
 
 
-def _side(found: SqlTarget, forms: Sequence[Form]) -> _SqliteSide:
-    columns = tuple(
-        _compared(_IDENTIFIERS.quoted(it.catalogue_name), form) for it, form in zip(found.columns, forms, strict=True)
-    )
-    return _SqliteSide(_IDENTIFIERS.qualified(found.schema, found.name), columns, found.article.key_positions)
-
-
 def _literal(value: Any) -> str:
     match value:
         case None:
@@ -135,4 +126,4 @@ def _literal(value: Any) -> str:
             return "'" + str(value).replace("'", "''") + "'"
 
 
-WAYS = ComparisonWays(hold=_hold, form=form_of, side=_side, literal=_literal, begin="BEGIN")
+WAYS = ComparisonWays(_hold, form_of, _compared, _SqliteSide, _literal, begin="BEGIN")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,12 +12,11 @@ from sqlalchemy.types import TypeEngine
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, source_type
 from tranrepl.subscriber.base.catalogue import Place
-from tranrepl.subscriber.base.comparison import SqlComparison, open_comparison
+from tranrepl.subscriber.base.comparison_statements import ComparisonWays
 from tranrepl.subscriber.base.database import SqlDatabase, first_line
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.sqlite.columns import SqliteColumns, with_names_apart
@@ -72,14 +69,9 @@ class Sqlite(SqlDatabase):
             return types.Text()
         return super().column_type(source, indexed=indexed)
 
-    def comparison(
-        self,
-        connect: Callable[[], AbstractContextManager[sa.Connection]],
-        articles: Sequence[RegisteredArticle],
-        sessions: int,
-        where: str,
-    ) -> AbstractContextManager[SqlComparison]:
-        return open_comparison(connect, self, WAYS, articles, sessions, where)
+    def comparison_ways(self, session: sa.Connection, where: str) -> ComparisonWays:
+        del session, where
+        return WAYS
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """Return columns with their types as they are declared: by these SQLite goes."""

@@ -1,9 +1,9 @@
-"""A snapshot at a Subscriber that SQLAlchemy connects to: rows go in by INSERT, many at a time."""
+"""Ranges of a snapshot loaded where SQLAlchemy reaches the Subscriber: rows go in by INSERT, many at a time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,17 +15,11 @@ from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
-from tranrepl.model.names import TableName
 from tranrepl.model.row_images import values
-from tranrepl.settings.publication import PreCreation
-from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
-from tranrepl.subscriber.base.destination import find_destinations, target
+from tranrepl.subscriber.base.destination import target
 from tranrepl.subscriber.base.execution import BulkInsert
-from tranrepl.subscriber.base.model_database import execute_ddl
-from tranrepl.subscriber.base.snapshot import EmptiedTables, Snapshot
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
-from tranrepl.subscriber.base.sql_subscriber import SqlSubscriber
 from tranrepl.subscriber.base.statements import (
     Command,
     ParameterError,
@@ -37,75 +31,11 @@ from tranrepl.subscriber.base.statements import (
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.row_not_found import key_text
-from tranrepl.subscriber.snapshot import LoadedRange, OwnedRows, SnapshotArticle, load_order
+from tranrepl.subscriber.snapshot import LoadedRange
 from tranrepl.subscriber.subscription import SubscriptionKey
 
-
-class SqlEmptiedTables(EmptiedTables):
-    def __init__(self, session: sa.Connection, database: SqlDatabase) -> None:
-        super().__init__(session, database)
-        self._database = database
-
-    def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
-        tables = find_destinations(self._core, self._database, list(wanted))
-        return {
-            name: wanted[name] - table.spelled_as(sorted(wanted[name])).columns.keys() for name, table in tables.items()
-        }
-
-    def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
-        """Delete the rows, children first."""
-        by_name = {it.name: it for it in rows}
-        order = load_order({name: by_name.keys() & set(parents.get(name, ())) for name in by_name})
-        for name in [name for level in reversed(order.levels) for name in level]:
-            self.delete(by_name[name])
-
-    def delete(self, rows: OwnedRows) -> None:
-        """Delete the rows. Nothing is deleted of an empty table."""
-        deletion = sa.delete(self._table(rows.article))
-        if rows.condition is not None:
-            condition = translated_filter(rows.condition, self._database.sql_name, rows.name)
-            deletion = deletion.where(sa.text(condition))
-        self._core.execute(deletion)
-
-
 _ROWS_TOGETHER = 1000
-
-
-class SqlSnapshot(Snapshot):
-    def __init__(
-        self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, subscriber: SqlSubscriber
-    ) -> None:
-        self._tables = SqlEmptiedTables(session, database)
-        super().__init__(session, database, key, subscriber, self._tables)
-        self._session = session
-        self._database = database
-
-    def _configure(self, *, not_for_replication: bool) -> None:
-        if not_for_replication:
-            self._database.configure_session(self._session, ApplierOptions(not_for_replication=True))
-            self._session.rollback()
-
-    def _make_ready(
-        self, articles: Sequence[SnapshotArticle], interrupted: Collection[str], *, not_for_replication: bool
-    ) -> None:
-        order = self.load_order(articles, not_for_replication=not_for_replication)
-        self._configure(not_for_replication=not_for_replication)
-        by_name = {it.name: it for it in articles}
-        children_first = [by_name[name] for level in reversed(order.levels) for name in level]
-        for it in children_first:
-            if it.settings.pre_creation_cmd is PreCreation.DROP:
-                with self._transaction():
-                    table = self._database.qualified(it.article.destination)
-                    execute_ddl(self._session, f"DROP TABLE IF EXISTS {table}")
-        with self._model.reading_together([(it.settings, it.source) for it in articles]):
-            for it in articles:
-                self._model.set_up_destination(it.settings, it.source)
-        for it in children_first:
-            if it.settings.pre_creation_cmd is not PreCreation.NONE or it.name in interrupted:
-                with self._transaction():
-                    self._tables.delete(it.owned)
 
 
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
