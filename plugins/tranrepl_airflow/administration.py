@@ -1,5 +1,5 @@
 """The DAG of what an administrator does to a publication by hand: a tracer token, a transaction that is skipped or
-delivered again, a clean-up. One of them in each run.
+delivered again, a clean-up, a test alert. One of them in each run.
 
 It has no schedule, like the DAG that reinitializes, and for the same reason.
 """
@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
+from tranrepl_airflow.alert_trials import sent
 from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.dag_builder import ADMINISTRATION_PREFIX, RETRY_DELAY, START_DATE, TAG
 from tranrepl_airflow.documentation import ADMINISTRATION_TASKS, administration_doc
@@ -100,6 +101,8 @@ class AdministrationOperator(PublicationOperator):
         topology = Topology(publication, resolve_connections(publication.connection_ids()).by_id)
         if action is AdministrationAction.TRACE:
             return f"tracer token {post_token(topology)} is in the Publisher's log"
+        if action is AdministrationAction.TEST_ALERT:
+            return _tested(publication)
         if action is AdministrationAction.ACKNOWLEDGE:
             who = context["dag_run"].triggering_user_name or "Airflow"
             return "\n".join(acknowledge_errors(topology, who)) or "no error stands"
@@ -108,6 +111,14 @@ class AdministrationOperator(PublicationOperator):
             raise ConfigurationError(f"{action}: a subscription and an xact_seqno are needed")
         change = skip_transaction if action is AdministrationAction.SKIP else retry_from_transaction
         return f"subscription {subscription}: {change(topology, subscription, parse_xact_seqno(text))}"
+
+
+def _tested(publication: Publication) -> str:
+    trials = sent(publication)
+    lines = "\n".join(f"notifier {it.notifier}: {it.said}" for it in trials)
+    if any(it.failed for it in trials):
+        raise ConfigurationError(lines, remedy="mend the notifier, or its connection in Airflow")
+    return lines or "the file has no alerts: nothing was sent"
 
 
 def _require_chosen(action: AdministrationAction, context: Context) -> None:

@@ -84,6 +84,7 @@ ADMINISTRATION_TASKS = {
     "delivered before.\n",
     AdministrationAction.ACKNOWLEDGE: "Acknowledges the publication's errors that stand, as `tranrepl status FILE "
     "--acknowledge` does: they stay in the history, and count no more.\n",
+    AdministrationAction.TEST_ALERT: "Sends one test alert by each notifier, as `tranrepl alert FILE --test` does.\n",
     AdministrationAction.CLEANUP: "Removes stored commands and history that this publication needs no more, as "
     "`distribution_cleanup` does.\n",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -220,7 +221,8 @@ class LogReaderOperator(ReplicationSparkOperator):
         # Replication Monitor reads the settings here: other fields are rendered as templates, or cut where they are
         # long. Alerts' arguments may hold what not each of its readers is to see.
         settings = Publication.model_validate(publication)
-        self.doc_json = settings.model_dump_json(exclude={"alerts"}, exclude_defaults=True)
+        described = settings.model_dump(mode="json", exclude={"alerts"}, exclude_defaults=True)
+        self.doc_json = json.dumps({**described, "settings_file": self.settings_file})
 
     def execute(self, context: Context) -> Any:
         """Drain the log, then look for what should be warned of."""

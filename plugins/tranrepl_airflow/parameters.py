@@ -35,6 +35,8 @@ class AdministrationAction(StrEnum):
     """Remove what the publication needs no more."""
     ACKNOWLEDGE = auto()
     """Acknowledge the errors that stand."""
+    TEST_ALERT = auto()
+    """Send a test alert by each notifier."""
 
 
 def reinitialization_parameters(publication: Publication, subscriptions: Sequence[str]) -> dict[str, Param]:
@@ -76,7 +78,7 @@ def administration_parameters(publication: Publication) -> dict[str, Param]:
             type="string",
             enum=actions,
             title="Action",
-            description="Tracer token, skip, retry, clean-up or acknowledge.",
+            description="Tracer token, skip, retry, clean-up, acknowledge or test alert.",
         ),
         SUBSCRIPTION: Param(
             None,

@@ -161,6 +161,9 @@ def test_a_token_and_a_clean_up_are_asked_for_by_hand(site: Site, dags: dict[str
     distribution_rows(site, "UPDATE msrepl_batches SET entry_time = now() - interval '30 days'", "SELECT 1")
     assert _states(dag.test(run_conf={"action": "cleanup"})) == {"cleanup": "success"}
     assert stored_commands(site) == []
+    assert _note(dag.test(run_conf={"action": "test_alert"})) == (
+        "test_alert: the file has no alerts: nothing was sent"
+    )
 
 
 def test_nothing_is_done_that_nobody_has_chosen(dags: dict[str, DAG]) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from tranrepl.distributor.monitoring.charts import ChartPart, Charts
 from tranrepl.distributor.tables import RunStatus
 from tranrepl_airflow.monitor import display
+from tranrepl_airflow.monitor.plot import count_scale, time_scale
+from tranrepl_airflow.monitor.publication_charts import ChartRange, _axis_label, publication_charts
 
 
 @pytest.mark.parametrize(
@@ -35,12 +41,53 @@ def test_a_size_has_one_unit(count: int | None, shown: str) -> None:
 
 
 def test_a_number_is_grouped_by_thousands() -> None:
-    assert display.number(1_234_567.4) == "1\u202f234\u202f567"
+    assert display.number(1_234_567.4) == "1,234,567"
+    assert (display.counted(1, "command"), display.counted(17_796, "command")) == ("1 command", "17,796 commands")
 
 
 def test_a_chart_has_a_line_for_each_stretch_without_a_gap() -> None:
     assert display.points([0, 4, None, 2, None], 40, 10) == ["0.0,9.0 10.0,1.0", "30.0,5.0 31.0,5.0"]
-    assert display.points([None, None], 40, 10) == []
+    assert display.points([None, 3, 4], 40, 10) == [], "two points are no course"
+
+
+@pytest.mark.parametrize(
+    ("highest", "labels"),
+    [
+        (7.0, ["0 s", "2 s", "4 s", "6 s", "8 s"]),
+        (40.0, ["0 s", "15 s", "30 s", "45 s"]),
+        (700.0, ["0 s", "5 min", "10 min", "15 min"]),
+    ],
+)
+def test_an_axis_of_times_has_round_steps(highest: float, labels: list[str]) -> None:
+    scale = time_scale(datetime(2026, 1, 1, tzinfo=UTC), 60, 12, highest, _axis_label)
+    assert [label for _, label in scale.y_ticks()] == labels
+
+
+def test_an_axis_of_counts_has_whole_numbers() -> None:
+    scale = count_scale(datetime(2026, 1, 1, tzinfo=UTC), 60, 12, 2.0, display.number)
+    assert [label for _, label in scale.y_ticks()] == ["0", "1", "2"]
+
+
+def test_charts_begin_at_the_first_measurement() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    parts = [
+        ChartPart(start + timedelta(minutes=5 * at), {}, None if at < 50 else 2.0, None, None, None) for at in range(72)
+    ]
+    drawn = publication_charts(Charts(300.0, parts, [], None, None, 1, 1), ChartRange.SIX_HOURS)
+    throughput = drawn.plots[2]
+    assert throughput.hovers[0].time == parts[50].start
+    assert len(throughput.dots) == 0, "twenty-two values are a line"
+    few = Charts(
+        300.0,
+        [*parts[:50], *(replace(it, delivered_per_second=None) for it in parts[50:70]), *parts[70:]],
+        [],
+        None,
+        None,
+        1,
+        1,
+    )
+    throughput = publication_charts(few, ChartRange.SIX_HOURS).plots[2]
+    assert (throughput.hovers[0].time, len(throughput.dots)) == (parts[60].start, 2)
 
 
 def test_every_status_of_a_run_has_a_word() -> None:

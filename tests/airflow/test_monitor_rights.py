@@ -144,7 +144,7 @@ def test_what_publisher_and_store_keep_is_asked_for_beside_the_page(site: Site, 
     assert found["stored_bytes"] == sum(it.stat().st_size for it in files) > 0
     retained = found["log_reader"]["retained"]
     assert (retained["status"], retained["endangered"], retained["problem"]) == ("reserved", False, None)
-    assert f"store {display.size(found['stored_bytes'])}" in asked("VIEWER").get("/").text
+    assert f"({display.size(found['stored_bytes'])})" in asked("VIEWER").get("/").text
 
 
 def test_commands_are_answered_as_their_schema_says(site: Site, asked: Asked) -> None:
@@ -268,6 +268,7 @@ def test_each_action_is_a_run_with_its_parameters_and_its_user(site: Site, asked
         Action.RETRY: (by_hand, "administration_purchasing", {"action": "retry", **by_hand}),
         Action.CLEANUP: ({}, "administration_purchasing", {"action": "cleanup"}),
         Action.ACKNOWLEDGE: ({}, "administration_purchasing", {"action": "acknowledge"}),
+        Action.TEST_ALERT: ({}, "administration_purchasing", {"action": "test_alert"}),
         Action.CHECK: ({}, "setup_purchasing", {"check_only": True}),
         Action.SETUP: ({}, "setup_purchasing", {"check_only": False}),
     }

@@ -46,6 +46,7 @@ with warnings.catch_warnings():
     from tranrepl_airflow.monitor.access import Reader, reader_of
     from tranrepl_airflow.monitor.app import monitor_app
     from tranrepl_airflow.monitor.rendering import PARTS
+    from tranrepl_airflow.monitor.triggering import OUR_HEADER
 
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, PublicationWriter
@@ -147,6 +148,59 @@ def test_early_warnings_that_stand_are_shown(distribution: Connection) -> None:
     assert "look in Airflow whether the DAG is paused" in page
 
 
+_FAILED = """
+INSERT INTO msrepl_errors (publication_id, subscription, time, error_type, error_code, error_text, article, xact_seqno,
+                           command_id)
+SELECT publication_id, 'shop_001', now() + interval '1 s' * n, 'data', '20598', 'The row was not found.',
+       'public.item_1', decode('0000000000000f04', 'hex'), 1
+  FROM mspublications, generate_series(1, 3) n
+"""
+_SKIPPED = """
+INSERT INTO msdistribution_history (publication_id, subscription_id, runstatus, start_time, time, duration, comments,
+                                    xact_seqno, delivered_transactions, delivered_commands, delivery_rate,
+                                    commands_by_article)
+SELECT publication_id, subscription_id, 2, now(), now() + interval '1 min', 0,
+       'transaction 0x0000000000000f04 was skipped by an administrator',
+       decode('0000000000000f04', 'hex'), 0, 0, 0, '{}'
+  FROM mssubscriptions WHERE subscription = 'shop_001'
+"""
+
+
+@pytest.mark.usefixtures("dags")
+def test_one_failure_is_one_card_with_its_ways_on(distribution: Connection, publications: Path) -> None:
+    execute(distribution, _FAILED)
+    ways = ("commands?failing=shop_001#marked", "Run again", "repair=1#validate")
+    with _client(ADMIN) as admin, _client(VIEWER) as viewer:
+        card = admin.get(f"/publication/{NAME}/errors").text.partition("<section")[2].partition("</section>")[0]
+        assert [it in card for it in (*ways, "Open", "Failed 3 times, first")] == [True] * 5
+        assert f"tranrepl skip {publications / 'purchasing.yaml'} -s shop_001" in card
+        assert "Errors (1)" in admin.get(f"/publication/{NAME}").text
+        form = admin.get(f"/publication/{NAME}/actions?subscription=shop_001&article=public.item_1&repair=1").text
+        assert form.count(" selected>") == 1, "the file has other articles"
+        assert 'name="repair" checked' in form
+        assert not any(it in viewer.get(f"/publication/{NAME}/errors").text for it in ways[1:])
+        execute(distribution, _SKIPPED)
+        card = admin.get(f"/publication/{NAME}/errors").text.partition("<section")[2].partition("</section>")[0]
+        assert ("Skipped" in card, "Open" in card, "Run again" in card) == (True, False, False)
+        assert "Errors (" not in admin.get(f"/publication/{NAME}").text
+
+
+@pytest.mark.usefixtures("dags", "distribution")
+def test_a_paused_dag_is_told_and_unpaused_by_who_may() -> None:
+    address, headers = f"/api/publication/{NAME}/actions/unpause", {OUR_HEADER: "1"}
+    with _client(VIEWER) as viewer:
+        page = viewer.get(f"/publication/{NAME}").text
+        assert ("The DAG is paused" in page, "Unpause</button>" in page) == (True, False)
+        assert viewer.post(address, headers=headers).status_code == 403
+    with _client(ADMIN) as admin:
+        assert "Unpause</button>" in admin.get(f"/publication/{NAME}").text
+        assert admin.post(address).status_code == 403, "another site's page could send it"
+        assert admin.post(address, headers=headers).json() == {"dag_id": NAME}
+        page, overview = admin.get(f"/publication/{NAME}").text, admin.get("/").text
+        assert not any("paused" in it for it in (page, overview))
+        assert "schedule <code>*/5 * * * *</code>" in page
+
+
 @pytest.mark.usefixtures("airflow_home")
 def test_a_publication_whose_agents_deliver_continuously_says_so(
     publications: Path, write_publication: PublicationWriter, distribution: Connection
@@ -239,6 +293,10 @@ def test_a_validation_has_its_tasks_log_and_the_rows_that_differ(
     history = _ask(ADMIN, "/history?agent=validation")["runs"]
     assert [it["task_log"] for it in history] == [f"{path}?try_number=1"]
     with _client(ADMIN) as client:
+        run = f"validation_purchasing/{quote(finished.run_id, safe='')}"
+        followed = client.get(f"/api/publication/{NAME}/actions/runs/{run}").json()
+        assert (followed["state"], followed["log"]) == ("failed", f"{path}?try_number=1")
+        assert client.get(f"/api/publication/{NAME}/actions/runs/other/{finished.run_id}").status_code == 403
         page = client.get(f"/publication/validation_purchasing/runs/{quote(finished.run_id)}").text
         assert f'href="/{path}?try_number=1"' in page.replace("&amp;", "&")
         assert "1 missing" in page

@@ -36,9 +36,10 @@ _OVERVIEW = ("monitor", "plugin/replication-monitor")
 """Within Airflow's own page."""
 _PARTS = ("history", "articles", "snapshots", "validations", "schema-changes", "errors", "settings", "actions")
 _PAGES = {
-    "publication": "monitor/publication/shop",
+    "publication": "monitor/publication/orders",
+    "publication-ill": "monitor/publication/shop",
     **{f"monitor-{it}": f"monitor/publication/shop/{it}" for it in _PARTS},
-    "monitor-validations": "monitor/publication/orders/validations",
+    "monitor-validations": "monitor/publication/away/validations",
     "monitor-commands": "monitor/publication/shop/commands?failing=reporting",
     "monitor-skip": "monitor/publication/shop/skip/reporting",
 }
@@ -90,8 +91,9 @@ def _made(site: Site) -> None:
 def _prepare(sites: MonitoredSites) -> None:
     post_token(sites.shop.topology)
     sites.shop.read_log().raise_error()
-    sites.orders.at_subscriber("DELETE FROM item WHERE id IN (3, 4)")
-    sites.orders.validate()
+    sites.shop.deliver()
+    sites.away.at_subscriber("DELETE FROM item WHERE id IN (3, 4)")
+    sites.away.validate()
     for site in (sites.shop, sites.orders):
         _made(site)
 

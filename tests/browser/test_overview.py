@@ -80,10 +80,10 @@ def test_the_page_refreshes_itself(chromium: Browser, monitored: MonitoredSites)
         site.at_publisher("INSERT INTO item SELECT max(id) + 1, 'later' FROM item")
         site.read_log().raise_error()
         _refresh(page)
-        expect(row).to_contain_text("and growing")
+        expect(row).to_contain_text("waiting")
         deliver(site)
         _refresh(page)
-        expect(row).not_to_contain_text("and growing")
+        expect(row).not_to_contain_text("waiting")
         assert row.inner_text() != before
 
 

@@ -19,7 +19,7 @@ _PATIENCE_MILLISECONDS = 30_000
 _LINE = re.compile(r"^\d+\.\d,\d+\.\d \d+\.\d,\d+\.\d")
 _NARROW = {"width": 360, "height": 740}
 _WIDE = {"width": 1280, "height": 900}
-_PARTS = ["State and charts", "History", "Articles", "Snapshots", "Validations", "Schema changes", "Errors", "Settings"]
+_PARTS = ["State and charts", "Errors", "History", "Articles", "Snapshots", "Validations", "Schema changes", "Settings"]
 _PATHS = ("", "/history", "/articles", "/snapshots", "/validations", "/schema-changes", "/errors", "/settings")
 _ADMINISTRATION = ("/commands?failing=reporting", "/actions", "/skip/reporting")
 
@@ -52,7 +52,7 @@ def test_the_failing_command_is_found_from_the_overview(chromium: Browser, monit
         frame = _frame(page)
         frame.get_by_role("link", name="shop").click()
         expect(frame.get_by_role("heading", name="shop")).to_be_visible()
-        expect(frame.locator("header")).to_contain_text("1 of 1 subscriptions: Failed")
+        expect(frame.locator("header")).to_contain_text("1 subscription: Failed")
         frame.get_by_role("link", name="Errors").click()
         page.wait_for_url("**/monitor/publication/shop/errors")
         main = frame.locator("main")

@@ -67,7 +67,7 @@ def api_schema(app: Any) -> dict[str, Any]:
     posted = {name: methods["post"] for name, methods in paths.items() if "post" in methods}
     found = {
         "answers": {name: _answer(methods["get"]) for name, methods in paths.items() if "get" in methods},
-        "posted": {name: _content(it["requestBody"]) for name, it in posted.items()},
+        "posted": {name: _content(it["requestBody"]) for name, it in posted.items() if "requestBody" in it},
         "answers_to_posted": {name: _answer(it) for name, it in posted.items()},
         "components": {"schemas": described["components"]["schemas"]},
     }

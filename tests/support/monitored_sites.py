@@ -38,6 +38,8 @@ class MonitoredSites:
     orders: Site
     """Its file says that a snapshot initializes its subscription; as it was set up, none did."""
     shop: Site
+    away: Site
+    """Its own databases answer a test; its file names a Publisher that does not."""
 
     def token(self, user: str) -> str:
         """Log in."""
@@ -48,12 +50,6 @@ class MonitoredSites:
         """Ask for one of the monitor's addresses, as a user or nobody."""
         headers = {} if user is None else {"Authorization": f"Bearer {self.token(user)}"}
         return httpx.get(f"{self.url}/monitor/{path}", headers=headers, timeout=30)
-
-    def has_ended(self, dag_id: str) -> bool:
-        """Return whether a run of a DAG has ended well."""
-        headers = {"Authorization": f"Bearer {self.token(ADMIN)}"}
-        answer = httpx.get(f"{self.url}/api/v2/dags/{dag_id}/dagRuns?state=success", headers=headers, timeout=30)
-        return int(answer.raise_for_status().json()["total_entries"]) > 0
 
     def trigger(self, dag_id: str) -> str:
         """Trigger a run of a DAG, which waits for the scheduler; return its id."""
@@ -93,7 +89,7 @@ def monitored_sites(
             home = replace(home, settings={**home.settings, "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"})
         names = ("api-server", "scheduler", "dag-processor") if scheduled else ("api-server",)
         stack.enter_context(_components(home, folder, names))
-        yield MonitoredSites(f"{url(home)}{base_path}", sites["orders"], sites["shop"])
+        yield MonitoredSites(f"{url(home)}{base_path}", sites["orders"], sites["shop"], sites["away"])
 
 
 def _site(name: str, server: PostgresServer, folder: Path, stack: ExitStack) -> Site:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTransaction, StoredCommands
@@ -17,15 +18,25 @@ from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.actions import Action, ActionRequest, dag_id_of
 from tranrepl_airflow.monitor.commands import Transaction, shown_transactions
 from tranrepl_airflow.monitor.errors import ShownError, next_transaction, standing_failures
-from tranrepl_airflow.monitor.publications import readable_publication
+from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
 from tranrepl_airflow.monitor.queries import STORE, query_store
-from tranrepl_airflow.monitor.recent_runs import HandRun, LastCheck, last_check, recent_runs
+from tranrepl_airflow.monitor.recent_runs import FollowedRun, HandRun, LastCheck, followed_run, last_check, recent_runs
 from tranrepl_airflow.monitor.rendering import Renderer
-from tranrepl_airflow.monitor.triggering import TriggeredRun, allowed_actions, paused_dags, sent_by_our_page, trigger
+from tranrepl_airflow.monitor.triggering import (
+    TriggeredRun,
+    Unpaused,
+    allowed_actions,
+    paused_dags,
+    sent_by_our_page,
+    trigger,
+    unpause,
+)
 
 _PAGE = "/publication/{name}/actions"
 _SKIP = "/publication/{name}/skip/{subscription}"
 _SHOWN_OF_A_LOSS = 20
+
+Name = Annotated[str, Query(max_length=200)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +63,22 @@ class ActionRoutes:
         app.get(_PAGE, response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(self.page)
         app.get(_SKIP, response_class=HTMLResponse, dependencies=[MAY_SEE_MONITOR])(self.skip)
         ours = [Depends(sent_by_our_page), MAY_SEE_MONITOR]
+        app.post(f"/api{_PAGE}/unpause", dependencies=ours)(self.unpause)
         app.post(f"/api{_PAGE}/{{action}}", dependencies=ours)(self.act)
+        app.get(f"/api{_PAGE}/runs/{{dag_id}}/{{run_id}}", dependencies=[MAY_SEE_MONITOR])(self.run)
 
-    def page(self, request: Request, name: str, reader: ReaderDep, user: GetUserDep) -> HTMLResponse:
-        """Show what can be done to the publication, and what was done lately."""
+    def page(
+        self,
+        request: Request,
+        name: str,
+        reader: ReaderDep,
+        user: GetUserDep,
+        subscription: Name = "",
+        article: Name = "",
+        *,
+        repair: bool = False,
+    ) -> HTMLResponse:
+        """Show what can be done to the publication, and what was done lately; with what is chosen in a validation."""
         publication = readable_publication(name, reader)
         values = name in reader.editable
         failures, problem = _failures(publication, values=values)
@@ -69,6 +92,10 @@ class ActionRoutes:
             "problem": problem,
             "runs": _runs(name, reader),
             "check": _check(name, reader),
+            "chosen_subscription": subscription,
+            "chosen_article": article,
+            "repair": repair,
+            "standing": len(failures),
             "paused": [dag_id for dag_id, paused in _dags(name, reader).items() if paused],
         }
         return self._renderer.page(request, "actions.html", shown)
@@ -100,11 +127,28 @@ class ActionRoutes:
             raise HTTPException(400, "; ".join(filter(None, [error.message, error.report.remedy]))) from None
         return trigger(user, request, dag_id_of(action, name), conf)
 
+    def unpause(self, name: str, reader: ReaderDep, user: GetUserDep) -> Unpaused:
+        """Unpause the publication's own DAG."""
+        readable_publication(name, reader)
+        if name not in reader.editable:
+            raise HTTPException(403)
+        return unpause(user, name)
 
-def _failures(publication: Publication, *, values: bool) -> tuple[list[ShownError], str | None]:
+    def run(self, name: str, dag_id: str, run_id: str, reader: ReaderDep) -> FollowedRun:
+        """Return how a run that was triggered goes."""
+        readable_publication(name, reader)
+        if dag_id not in {dag_id_of(it, name) for it in Action} & reader.readable:
+            raise HTTPException(403)
+        found = followed_run(dag_id, run_id, note=name in reader.editable)
+        if found is None:
+            raise HTTPException(404)
+        return found
+
+
+def _failures(publication: MonitoredPublication, *, values: bool) -> tuple[list[ShownError], str | None]:
     def asked(database: DistributionDatabase) -> list[ShownError]:
         database.publications.get(publication.publication)
-        return standing_failures(database, publication.publication, values=values)
+        return standing_failures(database, publication, values=values)
 
     found = query_store(publication, asked)
     return ([], error_line(STORE, found)) if isinstance(found, ReplicationError) else (found, None)

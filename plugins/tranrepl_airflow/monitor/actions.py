@@ -31,6 +31,7 @@ class Action(StrEnum):
     RETRY = auto()
     CLEANUP = auto()
     ACKNOWLEDGE = auto()
+    TEST_ALERT = auto()
     CHECK = auto()
     SETUP = auto()
 
@@ -41,6 +42,7 @@ _BY_HAND: Mapping[Action, AdministrationAction] = {
     Action.RETRY: AdministrationAction.RETRY,
     Action.CLEANUP: AdministrationAction.CLEANUP,
     Action.ACKNOWLEDGE: AdministrationAction.ACKNOWLEDGE,
+    Action.TEST_ALERT: AdministrationAction.TEST_ALERT,
 }
 _PREFIXES: Mapping[Action, str] = {
     Action.RUN: "",

@@ -17,11 +17,11 @@ from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTra
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.settings.publication import Publication
 from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.errors import ShownError, standing_failures
+from tranrepl_airflow.monitor.publications import MonitoredPublication
 from tranrepl_airflow.monitor.queries import STORE, query_store
 
 LONGEST_SHOWN = 500
@@ -89,7 +89,7 @@ class CommandsAnswer(BaseModel):
 class CommandsQuestion:
     """Asks a publication's distribution database and its store. `values`: whether the reader may see values of rows."""
 
-    publication: Publication
+    publication: MonitoredPublication
     values: bool
 
     def page(self, choice: CommandChoice, failing: str | None) -> CommandsAnswer:
@@ -118,7 +118,7 @@ class CommandsQuestion:
         return None
 
     def _page(self, choice: CommandChoice, failing: str | None, database: DistributionDatabase) -> CommandsAnswer:
-        failures = standing_failures(database, self.publication.publication, values=self.values)
+        failures = standing_failures(database, self.publication, values=self.values)
         stopped = next((it for it in failures if it.subscription == failing and it.xact_seqno), None)
         if stopped is not None:
             choice = replace(choice, begin=_shortly_before(stopped))

@@ -10,6 +10,7 @@ _SIZES = ("B", "kB", "MB", "GB", "TB")
 _THOUSAND = 1000
 _BELOW_IN_MILLISECONDS = 0.095
 """Seconds; from there on, one decimal says it."""
+_FEWEST_POINTS = 3
 UNKNOWN = "\u2013"
 _RUN_STATUS = {
     "start": "Started",
@@ -45,8 +46,13 @@ def ago(time: datetime, now: datetime) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return with thin spaces between thousands; a dash for None."""
-    return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u202f")
+    """Return as the terminal and messages write it, as in "17,796"; a dash for None."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def counted(value: int, what: str) -> str:
+    """Return as in "1 command", "17,796 commands"."""
+    return f"{number(value)} {what if value == 1 else what + 's'}"
 
 
 def rate(value: float | None) -> str:
@@ -67,8 +73,10 @@ def size(count: int | None) -> str:
 
 
 def points(values: Sequence[int | None], width: int, height: int) -> list[str]:
-    """Return the polylines of a small chart, as the `points` of SVG: one for each stretch without a gap. A value with
-    gaps at both sides is a line of a point's width."""
+    """Return the polylines of a small chart, as the `points` of SVG: one for each stretch without a gap, none where
+    there are too few values to see anything. A value with gaps at both sides is a line of a point's width."""
+    if sum(it is not None for it in values) < _FEWEST_POINTS:
+        return []
     highest = max((it for it in values if it is not None), default=0) or 1
     step = width / max(1, len(values) - 1)
     lines: list[str] = []

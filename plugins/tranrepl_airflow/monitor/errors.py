@@ -11,11 +11,12 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.distributor.database.errors import RecordedError, newest_errors, standing_errors
+from tranrepl.distributor.database.errors import Failure, RecordedError, newest_failures, standing_errors
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.stored_commands import first_transaction
 from tranrepl.errors import ErrorKind
-from tranrepl.next_steps import Place, named, step_lines, usual_file
+from tranrepl.next_steps import Place, named, step_lines
+from tranrepl_airflow.monitor.publications import MonitoredPublication
 
 WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
 PAGE = 50
@@ -43,16 +44,28 @@ class ShownError(BaseModel):
     command: str | None = None
     """As `tranrepl browse` shows it."""
     skipped: bool
+    """Its command was left out (`skip_errors`), or an administrator has skipped its transaction."""
     healed: bool
+    times: int = 1
+    """How often it came. Only a publication's list of errors counts it."""
+    first: datetime | None = None
+    """When it came first."""
+    open: bool = False
+    """It is its agent's newest error, and stands."""
     acknowledged_at: datetime | None
     acknowledged_by: str | None
     next_steps: list[str] = []
-    """What can be done, as lines of a shell; none where it is healed, was skipped, or is not the agent's newest."""
+    """What can be done, as lines of a shell; none where it is not open."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether somebody has to do something about it."""
+        return not (self.healed or self.skipped)
 
     @classmethod
-    def of(cls, error: RecordedError, publication: str, *, values: bool) -> Self:
-        """Return an error, with values of rows only where `values`."""
-        report, place = error.report, Place(usual_file(publication), error.subscription or "")
+    def of(cls, error: RecordedError, settings_file: str, *, values: bool) -> Self:
+        """Return an error, with values of rows only where `values`. Commands name `settings_file`."""
+        report, place = error.report, Place(settings_file, error.subscription or "")
         return cls(
             id=error.id,
             time=error.time,
@@ -63,7 +76,7 @@ class ShownError(BaseModel):
             article=report.article,
             xact_seqno=f"0x{report.xact_seqno}" if report.xact_seqno else None,
             command_id=report.command_id,
-            skipped=error.skipped,
+            skipped=error.skipped or error.passed_over,
             healed=error.healed,
             acknowledged_at=error.acknowledged_at,
             acknowledged_by=error.acknowledged_by,
@@ -82,38 +95,46 @@ class ErrorList(BaseModel):
 class ErrorQuestion:
     """Which errors are selected."""
 
-    publication: str
+    settings_file: str
     may_edit: bool
     subscription: str | None = None
     before: int | None = None
 
     def ask(self, connection: sa.Connection, record: MonitoredRecord) -> ErrorList:
-        """Return the newest of the chosen errors, the latest first."""
-        found = newest_errors(connection, record.publication_id, PAGE + 1, self.subscription, self.before)
+        """Return the newest of the chosen errors, the latest first; one that came again and again once."""
+        found = newest_failures(connection, record.publication_id, PAGE + 1, self.subscription, self.before)
         errors = found[:PAGE]
-        newest = {it.subscription: it.id for it in reversed(errors)} if self.before is None else {}
+        newest = {_agent(it.newest): it.newest.id for it in reversed(errors)} if self.before is None else {}
         return ErrorList(
-            errors=[self._shown(it, is_newest=newest.get(it.subscription) == it.id) for it in errors],
+            errors=[self._shown(it, is_newest=newest.get(_agent(it.newest)) == it.newest.id) for it in errors],
             subscriptions=[it.subscription for it in record.subscriptions.values()],
-            earlier=errors[-1].id if len(found) > PAGE else None,
+            earlier=errors[-1].newest.id if len(found) > PAGE else None,
         )
 
-    def _shown(self, error: RecordedError, *, is_newest: bool) -> ShownError:
-        shown = ShownError.of(error, self.publication, values=self.may_edit)
+    def _shown(self, failure: Failure, *, is_newest: bool) -> ShownError:
+        error = failure.newest
+        shown = ShownError.of(error, self.settings_file, values=self.may_edit)
+        shown.times, shown.first, shown.open = failure.times, failure.first, is_newest and error.stands
         if self.may_edit:
             shown.key, shown.command = error.report.key, error.report.command
-            if is_newest and error.stands:
-                place = Place(usual_file(self.publication), error.subscription or "")
+            if shown.open:
+                place = Place(self.settings_file, error.subscription or "")
                 shown.next_steps = list(step_lines(error.report, place))
         return shown
 
 
-def standing_failures(database: DistributionDatabase, publication: str, *, values: bool) -> list[ShownError]:
-    """Return the newest error of each subscription, where it stands, with what it says only where `values`."""
-    record = database.publications.find(publication)
+def _agent(error: RecordedError) -> tuple[str | None, bool]:
+    return error.subscription, error.of_validation
+
+
+def standing_failures(
+    database: DistributionDatabase, publication: MonitoredPublication, *, values: bool
+) -> list[ShownError]:
+    """Return the newest errors of each subscription that stand, with what they say only where `values`."""
+    record = database.publications.find(publication.publication)
     with database.transaction() as connection:
         errors: Sequence[RecordedError] = () if record is None else standing_errors(connection, record.publication_id)
-    return [ShownError.of(it, publication, values=values) for it in errors]
+    return [ShownError.of(it, publication.settings_file, values=values) for it in errors]
 
 
 def next_transaction(database: DistributionDatabase, record: PublicationRecord, subscription: str) -> bytes | None:

@@ -22,11 +22,12 @@ from tranrepl.distributor.database.overview import (
 )
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
-from tranrepl.next_steps import Place, named, usual_file
+from tranrepl.next_steps import Place, named
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.background_queries import BackgroundQueries, PublisherAnswer, StoreAnswer
 from tranrepl_airflow.monitor.errors import WITHHELD, ShownError
+from tranrepl_airflow.monitor.publications import DagState, MonitoredPublication
 
 LOOKED_BACK = timedelta(days=1)
 CHART_PARTS = 48
@@ -108,6 +109,9 @@ class MonitoredState(BaseModel):
     publication: str
     problem: str | None
     """Why nothing more is known: it is not set up, or its distribution database gives no answer."""
+    dag: DagState = DagState()
+    schedule: str | None = None
+    latency_threshold: int | None = None
     stored_commands: int | None = None
     stored_bytes: int | None = None
     """What the store takes; None before it has been looked at, or where the API server does not reach it."""
@@ -130,6 +134,12 @@ class MonitoredState(BaseModel):
         return [it for it in self.warnings if it.subscription == subscription]
 
     @property
+    def standing_errors(self) -> int:
+        """How many agents have an error that stands."""
+        found = [it.last_error for it in (self.log_reader, *self.subscriptions) if it is not None]
+        return sum(it is not None and it.stands for it in found)
+
+    @property
     def needs_attention(self) -> bool:
         reader = self.log_reader
         return bool(
@@ -144,7 +154,7 @@ class MonitoredState(BaseModel):
 class OverviewQuestion:
     """Asks the distribution databases of these publications. `texts_of`: those whose errors' texts are shown."""
 
-    publications: Sequence[Publication]
+    publications: Sequence[MonitoredPublication]
     texts_of: frozenset[str]
     background: BackgroundQueries
     looked_back: timedelta = LOOKED_BACK
@@ -152,7 +162,7 @@ class OverviewQuestion:
 
     def ask(self) -> list[MonitoredState]:
         """Return the publications, those in trouble first."""
-        by_database: dict[str, list[Publication]] = defaultdict(list)
+        by_database: dict[str, list[MonitoredPublication]] = defaultdict(list)
         for it in self.publications:
             by_database[it.distributor.connection].append(it)
         pending = [
@@ -168,7 +178,7 @@ class OverviewQuestion:
         return sorted(found, key=lambda it: (it.worst, it.publication))
 
     def _states(
-        self, publications: Sequence[Publication], answer: Mapping[str, PublicationOverview] | ReplicationError
+        self, publications: Sequence[MonitoredPublication], answer: Mapping[str, PublicationOverview] | ReplicationError
     ) -> Iterable[MonitoredState]:
         for it in publications:
             if isinstance(answer, ReplicationError):
@@ -180,19 +190,22 @@ class OverviewQuestion:
             else:
                 yield MonitoredState(publication=it.publication, problem=NOT_SET_UP)
 
-    def _state(self, publication: Publication, known: PublicationOverview) -> MonitoredState:
+    def _state(self, publication: MonitoredPublication, known: PublicationOverview) -> MonitoredState:
         shown = publication.publication in self.texts_of
         kept, store = self.background.publisher(publication), self.background.store(known.store)
         warnings = _warnings(publication, known, kept, store)
         return MonitoredState(
             publication=publication.publication,
             problem=None,
+            dag=publication.dag,
+            schedule=publication.schedule,
+            latency_threshold=publication.latency_threshold,
             stored_commands=known.stored_commands,
             stored_bytes=store.bytes if store else None,
             warnings=warnings,
             log_reader=LogReader(
                 last_run=_run(known.last_run, shown=shown),
-                last_error=_error(known.last_error, publication.publication, shown=shown),
+                last_error=_error(known.last_error, publication, shown=shown),
                 retained=None if kept is None else _retained(kept, warnings),
                 failed=known.last_run is not None and known.last_run.failed,
             ),
@@ -213,13 +226,13 @@ def _ask_database(
 
 
 def _warnings(
-    publication: Publication,
+    publication: MonitoredPublication,
     known: PublicationOverview,
     kept: PublisherAnswer | None,
     store: StoreAnswer | None,
 ) -> list[StandingWarning]:
     facts = Known(known, kept.retained if kept else None, store.space if store else None)
-    place = Place(usual_file(publication.publication))
+    place = Place(publication.settings_file)
     return [
         StandingWarning(
             kind=it.kind,
@@ -242,7 +255,7 @@ def _retained(kept: PublisherAnswer, warnings: Sequence[StandingWarning]) -> Ret
     )
 
 
-def _subscription(publication: Publication, known: SubscriptionOverview, *, shown: bool) -> Subscription:
+def _subscription(publication: MonitoredPublication, known: SubscriptionOverview, *, shown: bool) -> Subscription:
     state = known.state(publication)
     return Subscription(
         subscription=known.subscription,
@@ -255,7 +268,7 @@ def _subscription(publication: Publication, known: SubscriptionOverview, *, show
         estimated_seconds=known.estimated_seconds,
         delivery_rate=known.delivery_rate,
         last_run=_run(known.last_run, shown=shown),
-        last_error=_error(known.last_error, publication.publication, shown=shown),
+        last_error=_error(known.last_error, publication, shown=shown),
     )
 
 
@@ -267,5 +280,5 @@ def _run(run: AgentRun | None, *, shown: bool) -> Run | None:
     return Run(status=run.status.name.lower(), time=run.time, comments=comments)
 
 
-def _error(error: RecordedError | None, publication: str, *, shown: bool) -> ShownError | None:
-    return None if error is None else ShownError.of(error, publication, values=shown)
+def _error(error: RecordedError | None, publication: MonitoredPublication, *, shown: bool) -> ShownError | None:
+    return None if error is None else ShownError.of(error, publication.settings_file, values=shown)

@@ -10,8 +10,11 @@ from datetime import datetime
 WIDTH, HEIGHT = 720, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 10, 24
 _DECIMAL_STEPS = tuple(it * 10**power for power in range(-3, 13) for it in (1, 2, 5))
-_TIME_STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+_WHOLE_STEPS = tuple(it for it in _DECIMAL_STEPS if it >= 1)
+_TIME_STEPS = (1, 2, 5, 15, 30, 60, 120, 300, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400)
 _MOST_TICKS = 5
+_FEW_POINTS = 12
+"""So many values of a line are also shown as points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,15 @@ class Bar:
 class Line:
     kind: str
     points: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One value of a line."""
+
+    kind: str
+    x: float
+    y: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,7 @@ class Plot:
     hovers: Sequence[Hover]
     bars: Sequence[Bar] = ()
     lines: Sequence[Line] = ()
+    dots: Sequence[Dot] = ()
     marks: Sequence[Mark] = ()
     empty: str | None = None
 
@@ -138,6 +151,11 @@ class Scale:
                 stretches.append([])
         return [Line(kind, self._points(it)) for it in stretches if it]
 
+    def dots(self, kind: str, values: Sequence[float | None]) -> Sequence[Dot]:
+        """Return a line's values as points, where they are few."""
+        known = [(at, it) for at, it in enumerate(values) if it is not None]
+        return [Dot(kind, self.x(at + 0.5), self.y(it)) for at, it in known] if len(known) <= _FEW_POINTS else []
+
     def _points(self, stretch: Sequence[tuple[float, float]]) -> str:
         if len(stretch) == 1:
             ((part, y),) = stretch
@@ -148,6 +166,13 @@ class Scale:
 def time_scale(
     first: datetime, part_seconds: float, parts: int, highest: float, label: Callable[[float], str]
 ) -> Scale:
-    """Return a scale of seconds, whose labels are at whole minutes and hours where it is long."""
+    """Return a scale of seconds, whose labels are at whole seconds, minutes and hours where it is long."""
     steps = (*(it for it in _DECIMAL_STEPS if it < _TIME_STEPS[0]), *_TIME_STEPS)
     return Scale(first, part_seconds, parts, highest, label, steps)
+
+
+def count_scale(
+    first: datetime, part_seconds: float, parts: int, highest: float, label: Callable[[float], str]
+) -> Scale:
+    """Return a scale of what is counted: its labels are whole numbers."""
+    return Scale(first, part_seconds, parts, highest, label, _WHOLE_STEPS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -20,11 +20,16 @@ from tranrepl_airflow.monitor.chart_words import (
     THROUGHPUT,
     ChartWords,
 )
-from tranrepl_airflow.monitor.plot import Bar, Hover, Line, Mark, Plot, Scale, time_scale
+from tranrepl_airflow.monitor.plot import Bar, Dot, Hover, Line, Mark, Plot, Scale, count_scale, time_scale
 
 _NOTHING = "Nothing was delivered in this time. Run the DAG, or choose a longer one."
 _NO_RUN = "What was left is not known: no delivery ended in this time."
 _NO_BACKLOG = "No delivery left anything behind in this time."
+
+
+_FEWEST_PARTS = 12
+_TICK_SECONDS = (300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 5 * 86_400)
+_MOST_TICKS = 7
 
 
 class ChartRange(StrEnum):
@@ -39,13 +44,8 @@ class ChartRange(StrEnum):
     @property
     def period(self) -> Period:
         """The time until now."""
-        width, parts, _ = _PERIODS[self]
+        width, parts = _PERIODS[self]
         return Period(width, parts, datetime.now(UTC))
-
-    @property
-    def tick_seconds(self) -> int:
-        """How far the labels of times are from one another."""
-        return _PERIODS[self][2]
 
     @property
     def words(self) -> str:
@@ -53,11 +53,11 @@ class ChartRange(StrEnum):
 
 
 _PERIODS = {
-    ChartRange.HOUR: (timedelta(minutes=1), 60, 600),
-    ChartRange.SIX_HOURS: (timedelta(minutes=5), 72, 3600),
-    ChartRange.DAY: (timedelta(minutes=15), 96, 14_400),
-    ChartRange.WEEK: (timedelta(hours=2), 84, 86_400),
-    ChartRange.MONTH: (timedelta(hours=8), 90, 5 * 86_400),
+    ChartRange.HOUR: (timedelta(minutes=1), 60),
+    ChartRange.SIX_HOURS: (timedelta(minutes=5), 72),
+    ChartRange.DAY: (timedelta(minutes=15), 96),
+    ChartRange.WEEK: (timedelta(hours=2), 84),
+    ChartRange.MONTH: (timedelta(hours=8), 90),
 }
 
 
@@ -76,10 +76,23 @@ class PublicationCharts:
 
 def publication_charts(charts: Charts, chosen: ChartRange) -> PublicationCharts:
     """Return the charts of these values."""
-    drawn = _Drawing(charts, chosen)
+    drawn = _Drawing(_begun(charts), chosen)
     parts = [it for it in charts.parts if it.stored_per_second or it.delivered_per_second or it.undelivered_commands]
     plots = [drawn.latency(), drawn.legs(), drawn.throughput(), drawn.backlog()]
     return PublicationCharts(plots, parts[::-1], charts.tokens[::-1], list(_gaps(charts)), _sample(charts))
+
+
+def _begun(charts: Charts) -> Charts:
+    """Return the charts from their first measurement on, but not so short a time that nothing can be compared."""
+    tokens = min((it.time for it in charts.tokens), default=None)
+    width = timedelta(seconds=charts.width_seconds)
+    had = [
+        bool(it.latency or it.stored_per_second or it.delivered_per_second or it.undelivered_commands is not None)
+        or (tokens is not None and tokens < it.start + width)
+        for it in charts.parts
+    ]
+    first = had.index(True) if True in had else 0
+    return replace(charts, parts=charts.parts[min(first, max(0, len(had) - _FEWEST_PARTS)) :])
 
 
 def _sample(charts: Charts) -> str | None:
@@ -111,6 +124,12 @@ class _Drawing:
     def _starts(self) -> Sequence[datetime]:
         return [it.start for it in self._parts]
 
+    @property
+    def _tick_seconds(self) -> int:
+        """How far the labels of times are from one another."""
+        seconds = self.charts.width_seconds * len(self._parts)
+        return next((it for it in _TICK_SECONDS if seconds <= it * _MOST_TICKS), _TICK_SECONDS[-1])
+
     def latency(self) -> Plot:
         """Draw latency from commit to commit: a bar up to the median, and on it those up to the other quantiles."""
         each = self._quantiles(Leg.OVERALL)
@@ -126,10 +145,12 @@ class _Drawing:
         each = {leg: self._quantiles(leg) for leg in LEGS}
         scale = self._time_scale([it.p95 for of_leg in each.values() for it in of_leg if it])
         lines: list[Line] = []
+        dots: list[Dot] = []
         for leg, of_leg in each.items():
+            dots += scale.dots(f"leg-{leg}", [it.p50 if it else None for it in of_leg])
             lines += scale.line(f"leg-{leg} p95", [it.p95 if it else None for it in of_leg])
             lines += scale.line(f"leg-{leg}", [it.p50 if it else None for it in of_leg])
-        return self._plot(LATENCY_BY_LEG, scale, None if lines else _NOTHING, lines=lines)
+        return self._plot(LATENCY_BY_LEG, scale, None if lines else _NOTHING, lines=lines, dots=dots)
 
     def throughput(self) -> Plot:
         """Draw what was stored and delivered a second."""
@@ -141,13 +162,15 @@ class _Drawing:
         highest = max((it for values in series.values() for it in values if it is not None), default=0.0)
         scale = self._scale(highest, display.rate)
         lines = [line for kind, values in series.items() for line in scale.line(kind, values)]
-        return self._plot(THROUGHPUT, scale, None if highest else _NOTHING, lines=lines)
+        dots = [dot for kind, values in series.items() for dot in scale.dots(kind, values)]
+        return self._plot(THROUGHPUT, scale, None if highest else _NOTHING, lines=lines, dots=dots)
 
     def backlog(self) -> Plot:
         """Draw what was left undelivered."""
         values = [it.undelivered_commands for it in self._parts]
         known = [it for it in values if it is not None]
-        scale = self._scale(float(max(known, default=0)), display.number)
+        highest = float(max(known, default=0)) or 1.0
+        scale = count_scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest, display.number)
         bars = [scale.bar("undelivered", at, 0.0, it) for at, it in enumerate(values) if it]
         return self._plot(BACKLOG, scale, None if bars else _NO_BACKLOG if known else _NO_RUN, bars=bars)
 
@@ -162,6 +185,7 @@ class _Drawing:
         *,
         bars: Sequence[Bar] = (),
         lines: Sequence[Line] = (),
+        dots: Sequence[Dot] = (),
         marks: Sequence[Mark] = (),
     ) -> Plot:
         return Plot(
@@ -169,18 +193,19 @@ class _Drawing:
             title=words.title,
             unit=words.unit,
             y_ticks=scale.y_ticks(),
-            x_ticks=scale.x_ticks(self._starts, self.chosen.tick_seconds),
+            x_ticks=scale.x_ticks(self._starts, self._tick_seconds),
             legend=words.legend,
             hovers=self._hovers(scale, map(words.of_part, self._parts)),
             bars=bars,
             lines=lines,
+            dots=dots,
             marks=marks,
             empty=empty,
         )
 
     def _time_scale(self, seconds: Sequence[float]) -> Scale:
         highest = max(seconds, default=0.0) or 1.0
-        return time_scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest, display.duration)
+        return time_scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest, _axis_label)
 
     def _scale(self, highest: float, label: Callable[[float], str]) -> Scale:
         return Scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest or 1.0, label)
@@ -191,6 +216,11 @@ class _Drawing:
             Hover(scale.x(at), width, start, text)
             for at, (start, text) in enumerate(zip(self._starts, texts, strict=True))
         ]
+
+
+def _axis_label(seconds: float) -> str:
+    """Return as in "15 s"; steps are round."""
+    return display.duration(seconds).replace(".0 ", " ")
 
 
 def _stacked(scale: Scale, part: int, quantiles: Quantiles) -> Iterable[Bar]:

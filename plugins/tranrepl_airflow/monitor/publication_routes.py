@@ -183,12 +183,17 @@ class PublicationRoutes:
 
     def settings_page(self, request: Request, selection: SelectionDep) -> Response:
         """Show the settings."""
-        return self._page(request, selection, "settings", _pending_settings(selection))
+        values = {"file": selection.publication.settings_file}
+        return self._page(request, selection, "settings", _pending_settings(selection), values)
 
     def _state(self, selection: Selection, looked_back: timedelta = LOOKED_BACK) -> MonitoredState:
         name = selection.name
         shown = frozenset({name} if selection.may_edit else ())
         return OverviewQuestion([selection.publication], shown, self._background, looked_back).ask()[0]
+
+    def _may_do(self, selection: Selection, state: MonitoredState) -> frozenset[str]:
+        allowed = allowed_actions(selection.user, selection.name)
+        return frozenset({*allowed, "unpause"}) if state.dag.paused and selection.may_edit else allowed
 
     def _page(
         self,
@@ -211,7 +216,7 @@ class PublicationRoutes:
             "part": part,
             "name": selection.name,
             "may_edit": selection.may_edit,
-            "may_do": allowed_actions(selection.user, selection.name),
+            "may_do": self._may_do(selection, state),
             "publication": state,
             "problem": state.problem or problem,
             "answer": answer if drawing is None else drawing,
@@ -245,8 +250,8 @@ def _pending_validations(selection: Selection) -> PendingPart[Sequence[Validatio
 
 
 def _pending_errors(selection: Selection, subscription: str, before: int | None) -> PendingPart[ErrorList]:
-    name = selection.name
-    question = ErrorQuestion(name, selection.may_edit, subscription or None, before)
+    file = selection.publication.settings_file
+    question = ErrorQuestion(file, selection.may_edit, subscription or None, before)
     return PendingPart(selection.publication, question.ask)
 
 

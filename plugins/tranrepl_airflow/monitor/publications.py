@@ -4,12 +4,13 @@ file's settings, since the API server may have no settings file."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from fastapi import HTTPException
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import select
 
 from tranrepl.settings.publication import Publication
@@ -20,20 +21,37 @@ from tranrepl_airflow.monitor.access import Reader
 _KEPT = 1000
 
 
-def monitored_publications(dag_ids: Collection[str]) -> list[Publication]:
+class DagState(BaseModel):
+    """Airflow's own part of a publication's state."""
+
+    paused: bool = False
+    next_run: datetime | None = None
+    """None where no schedule starts one, where one runs, or the DAG is paused."""
+
+
+class MonitoredPublication(Publication):
+    """A publication's settings, the path of the file that its DAG was parsed from, and what Airflow does with it."""
+
+    settings_file: str
+    dag: DagState = DagState()
+
+
+def monitored_publications(dag_ids: Collection[str]) -> list[MonitoredPublication]:
     """Return the publications among these DAGs, by name. One whose settings cannot be used has no log reader: it is
     left out, and its DAG says why."""
     with create_session() as session:
-        tagged = session.scalars(
-            select(DagModel.dag_id)
+        rows = session.execute(
+            select(DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after)
             .join(DagTag, DagTag.dag_id == DagModel.dag_id)
             .where(DagTag.name == TAG, DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale)
         )
-        rows = SerializedDagModel.get_latest_serialized_dags(dag_ids=sorted(tagged), session=session)
-        return sorted(_KNOWN.read(rows), key=lambda it: it.publication)
+        states = {name: DagState(paused=paused, next_run=None if paused else at) for name, paused, at in rows}
+        dags = SerializedDagModel.get_latest_serialized_dags(dag_ids=sorted(states), session=session)
+        found = [it.model_copy(update={"dag": states[it.publication]}) for it in _KNOWN.read(dags)]
+        return sorted(found, key=lambda it: it.publication)
 
 
-def readable_publication(name: str, reader: Reader) -> Publication:
+def readable_publication(name: str, reader: Reader) -> MonitoredPublication:
     """Return a publication. Raises HTTPException: 403 for one that the reader may not read, 404 for a DAG that is no
     publication's, or whose settings cannot be used."""
     if name not in reader.readable:
@@ -48,9 +66,9 @@ class _Known:
     """What was read of serialized DAGs, by id and hash: reading one takes some milliseconds."""
 
     def __init__(self) -> None:
-        self._publications: dict[tuple[str, str], Publication | None] = {}
+        self._publications: dict[tuple[str, str], MonitoredPublication | None] = {}
 
-    def read(self, rows: Sequence[SerializedDagModel]) -> list[Publication]:
+    def read(self, rows: Sequence[SerializedDagModel]) -> list[MonitoredPublication]:
         known = self._publications
         keys = [((row.dag_id, row.dag_hash), row) for row in rows]
         found = {key: known[key] if key in known else _monitored(row) for key, row in keys}
@@ -61,12 +79,12 @@ class _Known:
 _KNOWN = _Known()
 
 
-def _monitored(row: SerializedDagModel) -> Publication | None:
+def _monitored(row: SerializedDagModel) -> MonitoredPublication | None:
     dag = row.dag
     if not dag.has_task(LOG_READER):
         return None
     try:
-        found = Publication.model_validate_json(dag.get_task(LOG_READER).doc_json or "")
+        found = MonitoredPublication.model_validate_json(dag.get_task(LOG_READER).doc_json or "")
     except ValidationError:  # somebody else's DAG with our tag, or parsed by another version
         return None
     # Rights are those on the DAG, so what it shows is its own.

@@ -8,12 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from airflow.models.dagrun import DagRun, DagRunNote
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
+from airflow.utils.state import TaskInstanceState
 from airflow.utils.types import DagRunType
 from pydantic import BaseModel
 from sqlalchemy import select
 
+from tranrepl_airflow.monitor.task_logs import log_path
 from tranrepl_airflow.publication_setup import CHECK_TASK, REPORT_KEY, CheckReport
 
 _MOST = 10
@@ -30,6 +33,18 @@ class HandRun(BaseModel):
     conf: dict[str, Any]
     note: str | None
     """What came of it; None for those who may not see values of rows."""
+
+
+class FollowedRun(BaseModel):
+    """How a run goes, or went."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    note: str | None
+    """What came of it; None before its end, and for those who may not see values of rows."""
+    log: str | None
+    """The path of the log of the task that says most, below Airflow's own address: the last one, or one that failed."""
 
 
 class LastCheck(BaseModel):
@@ -62,6 +77,26 @@ def recent_runs(dag_ids: Collection[str], *, notes: bool) -> list[HandRun]:
             )
             for run, note in session.execute(query)
         ]
+
+
+def followed_run(dag_id: str, run_id: str, *, note: bool) -> FollowedRun | None:
+    """Return how a run goes; None where there is none."""
+    task, mine = TaskInstance, (TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
+    failed = task.state.in_([TaskInstanceState.FAILED, TaskInstanceState.UP_FOR_RETRY])
+    spoke = task.start_date.is_not(None) & (task.state != TaskInstanceState.SKIPPED)
+    newest = select(task.task_id, task.try_number).where(*mine, spoke).order_by(failed.desc(), task.start_date.desc())
+    query = (
+        select(DagRun.state, DagRunNote.content)
+        .outerjoin(DagRunNote, DagRunNote.dag_run_id == DagRun.id)
+        .where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    )
+    with create_session() as session:
+        run = session.execute(query).one_or_none()
+        said = session.execute(newest.limit(1)).one_or_none()
+    if run is None:
+        return None
+    log = log_path(dag_id, run_id, said.task_id, said.try_number) if said else None
+    return FollowedRun(dag_id=dag_id, run_id=run_id, state=str(run.state), note=run.content if note else None, log=log)
 
 
 def last_check(dag_id: str) -> LastCheck | None:

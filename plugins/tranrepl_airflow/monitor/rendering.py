@@ -16,12 +16,12 @@ from tranrepl_airflow.monitor import display
 
 PARTS = {
     "": "State and charts",
+    "errors": "Errors",
     "history": "History",
     "articles": "Articles",
     "snapshots": "Snapshots",
     "validations": "Validations",
     "schema-changes": "Schema changes",
-    "errors": "Errors",
     "settings": "Settings",
 }
 """The parts of a publication's page that show what the distribution database has: the last part of each one's address,

@@ -9,7 +9,6 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends
 
-from tranrepl.settings.publication import Publication
 from tranrepl_airflow.dag_builder import (
     ADMINISTRATION_PREFIX,
     REINITIALIZATION_PREFIX,
@@ -17,7 +16,7 @@ from tranrepl_airflow.dag_builder import (
     VALIDATION_PREFIX,
 )
 from tranrepl_airflow.monitor.access import ReaderDep
-from tranrepl_airflow.monitor.publications import readable_publication
+from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
 
 PREFIXES = {
     VALIDATION_PREFIX: "validations",
@@ -32,7 +31,7 @@ PREFIXES = {
 class Selection:
     """A publication, and whether its reader may see values of rows."""
 
-    publication: Publication
+    publication: MonitoredPublication
     may_edit: bool
     user: BaseUser
 

@@ -43,8 +43,13 @@ class Task:
     @property
     def log(self) -> str:
         """The path of its log, below Airflow's own address."""
-        names = (quote(it, safe="") for it in (self.dag_id, self.run_id, self.task_id))
-        return "dags/{}/runs/{}/tasks/{}?try_number={}".format(*names, self.try_number)
+        return log_path(self.dag_id, self.run_id, self.task_id, self.try_number)
+
+
+def log_path(dag_id: str, run_id: str, task_id: str, try_number: int) -> str:
+    """Return the path of a task's log, below Airflow's own address."""
+    names = (quote(it, safe="") for it in (dag_id, run_id, task_id))
+    return "dags/{}/runs/{}/tasks/{}?try_number={}".format(*names, try_number)
 
 
 @dataclass(frozen=True, slots=True)

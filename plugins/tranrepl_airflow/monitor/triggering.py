@@ -10,7 +10,9 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.datamodels.dag_run import TriggerDAGRunPostBody
+from airflow.api_fastapi.core_api.datamodels.dags import DAGPatchBody
 from airflow.api_fastapi.core_api.routes.public.dag_run import trigger_dag_run
+from airflow.api_fastapi.core_api.routes.public.dags import patch_dag
 from airflow.models import Log
 from airflow.models.dag import DagModel
 from airflow.models.dagbag import DBDagBag
@@ -36,6 +38,13 @@ class TriggeredRun(BaseModel):
     run_id: str
     paused: bool
     """The DAG is paused: the run waits until somebody unpauses it."""
+    state: str = "queued"
+
+
+class Unpaused(BaseModel):
+    """A DAG whose runs go on."""
+
+    dag_id: str
 
 
 def sent_by_our_page(request: Request) -> None:
@@ -90,13 +99,21 @@ def trigger(user: BaseUser, request: Request, dag_id: str, conf: Mapping[str, An
     return TriggeredRun(dag_id=dag_id, run_id=run_id, paused=paused_dags([dag_id]).get(dag_id, False))
 
 
-def _record(user: BaseUser, dag_id: str, conf: Mapping[str, Any]) -> None:
+def unpause(user: BaseUser, dag_id: str) -> Unpaused:
+    """Unpause a DAG that the user may edit. Raises HTTPException 404 where there is no such DAG."""
+    _record(user, dag_id, {"is_paused": False}, "patch_dag")
+    with create_session() as session:
+        patch_dag(dag_id, DAGPatchBody(is_paused=False), session, None)
+    return Unpaused(dag_id=dag_id)
+
+
+def _record(user: BaseUser, dag_id: str, conf: Mapping[str, Any], event: str = _EVENT) -> None:
     """Write what is asked for, before it is done, whatever comes of it."""
     name = user.get_name()
     with create_session() as session:
         session.add(
             Log(
-                event=_EVENT,
+                event=event,
                 task_instance=None,
                 owner=name,
                 owner_display_name=name,

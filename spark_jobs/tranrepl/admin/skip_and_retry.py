@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
+from tranrepl.distributor.database.healing import BY_HAND
 from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import XACT_SEQNO_BYTES
@@ -47,7 +48,7 @@ def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -
             )
         _refuse_schema_changes(opened, watermark, xact_seqno)
         opened.subscriber.move_watermark(watermark, xact_seqno)
-        done = f"transaction 0x{xact_seqno.hex()} was skipped by an administrator"
+        done = f"transaction 0x{xact_seqno.hex()} {BY_HAND}"
         opened.database.history.record_administration(opened.record, opened.subscription, xact_seqno, done)
     return done
 

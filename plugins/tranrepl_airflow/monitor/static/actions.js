@@ -19,13 +19,45 @@ function answerOf(form) {
   return output;
 }
 
-function showRun(output, run, airflow) {
+const FOLLOWED_MILLISECONDS = 2000;
+const STATES = {queued: 'waits for the scheduler', running: 'running', success: 'succeeded', failed: 'failed'};
+
+function linkTo(path, text) {
   const link = document.createElement('a');
-  link.href = `${airflow}/dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`;
+  link.href = path;
   link.dataset.airflow = '';
-  link.textContent = `${run.dag_id}, ${run.run_id}`;
-  output.replaceChildren('Triggered: ', link);
-  if (run.paused) output.append('. This DAG is paused: the run waits until somebody unpauses it.');
+  link.textContent = text;
+  return link;
+}
+
+function showRun(output, run, airflow) {
+  const path = `${airflow}/dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}`;
+  const state = document.createElement('span');
+  state.className = `state ${{success: 'well', failed: 'failed', running: 'running'}[run.state] || 'waiting'}`;
+  state.textContent = STATES[run.state] || run.state;
+  output.replaceChildren(linkTo(path, run.dag_id), ': ', state);
+  if (run.paused && run.state === 'queued') output.append('. This DAG is paused: the run waits until somebody unpauses it.');
+  if (run.log) output.append(', ', linkTo(`${airflow}/${run.log}`, 'task log'));
+  if (run.note) {
+    const lines = document.createElement('p');
+    lines.className = 'comments';
+    lines.textContent = run.note;
+    output.append(lines);
+  }
+}
+
+// Until the run has ended, or the page is left.
+async function follow(output, run, form) {
+  output.classList.add('running');
+  for (;;) {
+    showRun(output, run, form.dataset.airflowBase);
+    if (run.state === 'success' || run.state === 'failed' || !output.isConnected) break;
+    await new Promise((done) => setTimeout(done, FOLLOWED_MILLISECONDS));
+    const path = `runs/${encodeURIComponent(run.dag_id)}/${encodeURIComponent(run.run_id)}`;
+    const response = await fetch(new URL(path, new URL(form.dataset.action, location.href)));
+    if (response.ok) run = {paused: run.paused, ...await response.json()};
+  }
+  output.classList.remove('running');
 }
 
 document.addEventListener('submit', async (event) => {
@@ -36,7 +68,7 @@ document.addEventListener('submit', async (event) => {
   const button = form.querySelector('button');
   button.disabled = true;
   output.className = '';
-  output.textContent = 'Triggering…';
+  output.textContent = 'Asking Airflow…';
   try {
     const response = await fetch(form.dataset.action, {
       method: 'POST',
@@ -45,7 +77,8 @@ document.addEventListener('submit', async (event) => {
     });
     const answer = await response.json();
     if (!response.ok) throw new Error(typeof answer.detail === 'string' ? answer.detail : JSON.stringify(answer.detail));
-    showRun(output, answer, form.dataset.airflowBase);
+    if (answer.run_id) follow(output, answer, form).catch(() => output.classList.remove('running'));
+    else location.reload();
   } catch (error) {
     output.className = 'error-text';
     output.textContent = error.message;

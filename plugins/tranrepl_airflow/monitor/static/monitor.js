@@ -17,6 +17,9 @@ function showLocalTimes() {
   for (const element of document.querySelectorAll('time.exact')) {
     element.textContent = new Date(element.dateTime).toLocaleTimeString();
   }
+  for (const element of document.querySelectorAll('time.clock')) {
+    element.textContent = new Date(element.dateTime).toLocaleTimeString([], TICK);
+  }
   for (const element of document.querySelectorAll('time.moment')) {
     element.textContent = new Date(element.dateTime).toLocaleString();
   }
@@ -29,10 +32,24 @@ function showLocalTimes() {
   }
 }
 
+// Where a window is narrow, each row is a block whose cells say what they are.
+function labelCells() {
+  for (const table of document.querySelectorAll('table.stacked')) {
+    const heads = [...table.tHead.rows[0].cells].map((it) => it.firstChild?.textContent || '');
+    for (const row of [...table.tBodies].flatMap((it) => [...it.rows])) {
+      let at = 0;
+      for (const cell of row.cells) {
+        if (cell.colSpan === 1) cell.dataset.label = heads[at] || '';
+        at += cell.colSpan;
+      }
+    }
+  }
+}
+
 function isInUse() {
   const selection = getSelection();
   const selected = selection && !selection.isCollapsed;
-  return document.hidden || selected || document.activeElement?.closest('form') || document.querySelector('[data-still], output');
+  return document.hidden || selected || document.activeElement?.closest('form') || document.querySelector('[data-still], output.running');
 }
 
 // What a person has opened, and how far tables were scrolled, stays as it is.
@@ -40,6 +57,10 @@ function keepInto(main) {
   for (const details of document.querySelectorAll('details[id]')) {
     const same = main.querySelector(`#${CSS.escape(details.id)}`);
     if (same) same.open = details.open;
+  }
+  for (const output of document.querySelectorAll('form[data-action] output')) {
+    const action = CSS.escape(output.closest('form').dataset.action);
+    main.querySelector(`form[data-action="${action}"]`)?.append(output);
   }
   const scrolled = [...document.querySelectorAll('[role=region]')].map((it) => [it.getAttribute('aria-label'), it.scrollLeft]);
   return () => {
@@ -60,9 +81,11 @@ async function refresh() {
   const scroll = keepInto(main);
   document.getElementById('main').replaceWith(main);
   showLocalTimes();
+  labelCells();
   scroll();
   if (focused) document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
 showLocalTimes();
+labelCells();
 setInterval(() => refresh().catch(() => {}), REFRESH_MILLISECONDS);

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection, writable
-from tranrepl.distributor.database.healing import ended_well, healed, stopped_snapshot
+from tranrepl.distributor.database.healing import ended_well, healed, passed_over, stopped_snapshot
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus, msrepl_errors, mssubscriptions
@@ -30,6 +30,8 @@ class RecordedError:
     """Whether the command was left out, as `skip_errors` says."""
     healed: bool
     """Whether it is over (`tranrepl.distributor.database.healing`)."""
+    passed_over: bool
+    """Whether an administrator has skipped its transaction since."""
     acknowledged_at: datetime | None
     acknowledged_by: str | None
 
@@ -47,6 +49,15 @@ class RecordedError:
     def text(self) -> str:
         """Message and remedy, a line each."""
         return "\n".join(filter(None, [self.report.message, self.report.remedy]))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that came again and again, as one: of the same command, or with the same text."""
+
+    newest: RecordedError
+    times: int
+    first: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +119,40 @@ def is_of_validation() -> sa.ColumnElement[bool]:
 
 
 def newest_errors(
+    connection: sa.Connection, publication_id: int, count: int, subscription: str | None = None
+) -> Sequence[RecordedError]:
+    """Return the newest errors of a publication, the latest first; of one subscription, where that is given."""
+    return _read(connection, _chosen(publication_id, subscription), count=count)
+
+
+def newest_failures(
     connection: sa.Connection,
     publication_id: int,
     count: int,
     subscription: str | None = None,
     before: int | None = None,
-) -> Sequence[RecordedError]:
-    """Return the newest errors of a publication, the latest first; of one subscription, earlier than an error, where
-    that is given."""
+) -> Sequence[Failure]:
+    """Return the newest failures of a publication, the latest first; of one subscription, and those that last came
+    earlier than an error, where that is given."""
     errors = msrepl_errors.c
-    chosen = errors.publication_id == publication_id
-    if subscription is not None:
-        chosen &= errors.subscription == subscription
-    if before is not None:
-        chosen &= errors.id < before
-    return _read(connection, chosen, count=count)
+    newest = sa.func.max(errors.id)
+    text = sa.case((errors.xact_seqno.is_(None), errors.error_text))
+    command = (errors.error_code, errors.xact_seqno, errors.command_id, text)
+    query = (
+        sa.select(newest.label("id"), sa.func.count().label("times"), sa.func.min(errors.time).label("first"))
+        .where(_chosen(publication_id, subscription))
+        .group_by(errors.subscription, errors.skipped, errors.acknowledged_at.is_(None), *command)
+        .order_by(newest.desc())
+        .limit(count)
+    )
+    rows = connection.execute(query if before is None else query.having(newest < before)).all()
+    found = errors_of_ids(connection, {it.id for it in rows})
+    return [Failure(found[it.id], it.times, it.first) for it in rows]
+
+
+def _chosen(publication_id: int, subscription: str | None) -> sa.ColumnElement[bool]:
+    mine = msrepl_errors.c.publication_id == publication_id
+    return mine if subscription is None else mine & (msrepl_errors.c.subscription == subscription)
 
 
 def errors_of_ids(
@@ -160,6 +190,7 @@ def _read(
     query = (
         sa.select(msrepl_errors, subscription.subscription_id)
         .add_columns(stopped_snapshot().label("of_snapshot"), ended_well().label("ended_well"))
+        .add_columns(passed_over().label("passed_over"))
         .select_from(msrepl_errors.outerjoin(mssubscriptions, is_its))
         .where(chosen)
         .order_by(errors.id.desc())
@@ -185,7 +216,15 @@ def _error(row: sa.Row[Any], *, is_healed: bool) -> RecordedError:
         schema_change=row.schema_change,
     )
     return RecordedError(
-        row.id, row.subscription, report, row.time, row.skipped, is_healed, row.acknowledged_at, row.acknowledged_by
+        id=row.id,
+        subscription=row.subscription,
+        report=report,
+        time=row.time,
+        skipped=row.skipped,
+        healed=is_healed,
+        passed_over=row.passed_over,
+        acknowledged_at=row.acknowledged_at,
+        acknowledged_by=row.acknowledged_by,
     )
 
 

@@ -26,6 +26,8 @@ from tranrepl.distributor.tables import (
 from tranrepl.errors import VALIDATION_FAILED
 from tranrepl.jobs.validation_report import COMPARED_ARTICLES, PASSED
 
+BY_HAND = "was skipped by an administrator"
+"""The last words of the history's row of a transaction that somebody skipped."""
 _ENDED_WELL = (RunStatus.SUCCEED, RunStatus.IDLE)
 _WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
@@ -192,6 +194,18 @@ def ended_well() -> sa.ColumnElement[datetime | None]:
 def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> sa.ScalarSelect[datetime]:
     newest = sa.select(history.c.time).where(mine, _had_no_error(history)).order_by(history.c.time.desc()).limit(1)
     return newest.correlate(msrepl_errors, mssubscriptions).scalar_subquery()
+
+
+def passed_over() -> sa.ColumnElement[bool]:
+    """Return whether an administrator has skipped the transaction of a row of `msrepl_errors` since."""
+    errors, history = msrepl_errors.c, msdistribution_history.c
+    run = sa.exists().where(
+        history.subscription_id == mssubscriptions.c.subscription_id,
+        history.time >= errors.time,
+        history.xact_seqno == errors.xact_seqno,
+        history.comments.endswith(BY_HAND),
+    )
+    return run.correlate(msrepl_errors, mssubscriptions)
 
 
 def stopped_snapshot() -> sa.ColumnElement[bool]:
