@@ -65,6 +65,7 @@ _CHANGE = """
 INSERT INTO msschema_changes (publication_id, xact_seqno, command_id, change, entry_time)
 SELECT publication_id, registered_xact_seqno, 1, '{"script": "new_index.sql"}', now() FROM mspublications
 """
+_NEXT_RUN = "UPDATE dag SET next_dagrun_create_after = now() + interval '4 min'"
 _SNAPSHOT = """
 UPDATE msdistribution_history SET comments = 'The snapshot is being delivered.', runstatus = 3, snapshot =
  '[{"article": "public.item", "rows": 184200, "bytes": 73400320, "share": 0.62, "seconds": 41.0}]'
@@ -131,6 +132,7 @@ def take_pictures(chromium: Browser, sites: MonitoredSites, folder: Path, width:
             page.goto(f"{sites.url}/{path}")
             page.frame_locator("iframe").locator("tbody").first.wait_for()
             page.wait_for_timeout(1_000)
+            page.frames[-1].evaluate(_SHOW, [str(here), _SHOWN_FOLDER])
             _take(page, folder / f"{name}-{theme}.png", _HEIGHT)
 
 
@@ -148,6 +150,8 @@ def main() -> None:
         monitored_sites(server, Path(here)) as sites,
     ):
         _prepare(sites)
+        # No scheduler runs here, which would say when the next run is.
+        execute(server.connection("monitor_airflow", "airflow"), _NEXT_RUN)
         take_pictures(chromium, sites, folder, width, Path(here))
 
 
