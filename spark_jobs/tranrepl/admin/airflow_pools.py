@@ -1,6 +1,7 @@
 """Airflow's pools: one slot for each subscription, so that of all its runs one delivers at a time.
 
-Airflow is spoken to by its own command, where it is installed beside us.
+The scheduler makes a pool that is missing when it starts a run (the plugin's listener). Teardown removes pools by
+Airflow's own command, where it is installed beside us.
 """
 
 from __future__ import annotations
@@ -15,13 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.settings.publication import Publication
-from tranrepl.spark.submission import private_folder
 
 PREFIX = "replication_"
 DESCRIPTION = "One delivery at a time to this subscription"
 _NO_AIRFLOW = "no Airflow with a database is set up in this environment"
-_SCHEDULER_CREATES = "where its scheduler runs, it creates those that are missing"
 _SECONDS = 120
 
 
@@ -29,37 +27,9 @@ def pool_name(publication: str, subscription: str) -> str:
     return f"{PREFIX}{publication}_{subscription}"
 
 
-def missing_pools(publication: Publication) -> list[str]:
-    """Return the names of the pools that Airflow lacks.
-
-    Raises ConfigurationError where Airflow does not answer.
-    """
-    with _explained(_not_looked_for):
-        known = _known(_command())
-    return [name for name in _wanted(publication) if name not in known]
-
-
-def _wanted(publication: Publication) -> list[str]:
-    return [pool_name(publication.publication, it.name) for it in publication.subscriptions]
-
-
-def set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
-    """Create the pools that Airflow lacks; others keep the slots that they have.
-
-    Raises ConfigurationError where this environment has no Airflow with a database.
-    """
-    wanted = _wanted(publication)
-    with _explained(lambda why: _not_created(wanted, why)):
-        command = _command()
-        missing = [name for name in wanted if name not in _known(command)]
-        if missing:
-            _create(command, missing)
-    for name in missing:
-        say(f"created pool {name} in Airflow")
-
-
 def find_pools(publication: str, subscriptions: Iterable[str]) -> list[str]:
-    """Return the pools of these subscriptions that Airflow has. Raises ConfigurationError as `set_up_pools` does."""
+    """Return the pools of these subscriptions that Airflow has. Raises ConfigurationError
+    where this environment has no Airflow with a database."""
     wanted = [pool_name(publication, it) for it in subscriptions]
     with _explained(lambda why: _not_removed(wanted, why)):
         known = _known(_command())
@@ -90,14 +60,6 @@ def _known(command: str) -> set[str]:
     return {pool["pool"] for pool in json.loads(listed[listed.index("[{") :])}
 
 
-def _create(command: str, missing: Sequence[str]) -> None:
-    pools = {name: {"slots": 1, "description": DESCRIPTION, "include_deferred": False} for name in missing}
-    with private_folder() as folder:
-        file = folder / "pools.json"
-        file.write_text(json.dumps(pools), encoding="utf-8")
-        _run([command, "pools", "import", str(file)])
-
-
 def _command() -> str:
     command = airflow_command()
     if command is None:
@@ -126,18 +88,6 @@ def _run(command: list[str]) -> str:
     if process.returncode != 0 or (command[2] == "list" and "[{" not in process.stdout):
         raise _FailedError(f"`airflow pools` failed with status {process.returncode}: is its database migrated?")
     return process.stdout
-
-
-def _not_looked_for(why: str) -> ConfigurationError:
-    return ConfigurationError(f"Airflow's pools were not looked for: {why}", remedy=_SCHEDULER_CREATES)
-
-
-def _not_created(pools: Sequence[str], why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"Airflow's pools were not created: {why}",
-        remedy="where Airflow's scheduler runs: set up again there, or "
-        + "; ".join(f"airflow pools set {name} 1 '{DESCRIPTION}'" for name in pools),
-    )
 
 
 def _not_removed(pools: Sequence[str], why: str) -> ConfigurationError:

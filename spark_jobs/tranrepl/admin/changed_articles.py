@@ -64,7 +64,7 @@ class ChangedArticles:
                 columns = ", ".join(f"{before} to {now}" for before, now in _renamed_columns(it))
                 raise ConfigurationError(
                     f"article {it.old.source}: column {columns} was renamed, but subscription {subscription.name} has "
-                    "commands still to be delivered, which were made before",
+                    "commands not delivered yet, which were made before",
                     remedy="give the Subscriber's table the old name again, and deliver with `tranrepl run FILE`, even "
                     "where its log reader fails; then rename it, and run `tranrepl setup FILE`",
                     article=str(it.old.source),
@@ -196,7 +196,7 @@ class ChangedArticles:
     def _why_needed(self) -> str | None:
         for subscription in self.topology.publication.subscriptions:
             if self._behind(subscription, self.changed):
-                return f"subscription {subscription.name} has commands still to be delivered"
+                return f"subscription {subscription.name} has commands not delivered yet"
         return None
 
 

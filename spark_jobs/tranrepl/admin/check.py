@@ -37,7 +37,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.settings.following import edits
+from tranrepl.settings.following import asked_edit, edits
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import PublishedTables, registered_article
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
@@ -99,7 +99,20 @@ class Checked:
         except ReplicationError as error:
             found.append(error)
         reinitialized = self.purpose is not CheckPurpose.SETUP
-        self.problems += [it for it in found if not (reinitialized and isinstance(it, MustBeReinitializedError))]
+        known = {str(it) for it in self.problems}
+        for it in found:
+            # What several articles lack is one problem.
+            if str(it) not in known and not (reinitialized and isinstance(it, MustBeReinitializedError)):
+                self.problems.append(it)
+                known.add(str(it))
+
+
+def in_numbers(errors: int, warnings: int) -> str:
+    """Return how many problems and warnings a check found: `no errors, 2 warnings`."""
+    return ", ".join(
+        f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+        for number, what in ((errors, "error"), (warnings, "warning"))
+    )
 
 
 def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Checked:
@@ -107,7 +120,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
     checked = Checked(purpose=purpose)
     with topology.distributor() as database, ExitStack() as opened:
         registered = registered_articles(topology, database)
-        checked.warnings.extend(edits(topology.publication, registered))
+        checked.warnings.extend(asked_edit(*it) for it in edits(topology.publication, registered).items())
         topology = following(topology, registered)
         publication = topology.publication
         publisher = cache(lambda: opened.enter_context(topology.publisher(_APPLICATION)))

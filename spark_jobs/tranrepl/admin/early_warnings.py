@@ -103,7 +103,7 @@ def new_early_warnings(topology: Topology) -> list[EarlyWarning]:
             with topology.publisher(_APPLICATION) as publisher:
                 retained = publisher.health().retained
         except ReplicationError as error:
-            log.warning("What the Publisher's log may warn of is not known: %s", error.message)
+            log.warning("The Publisher's log was not checked for early warnings: %s", error.message)
             retained, unknown = None, _OF_PUBLISHER
         known = Known(overview, retained, store_space(record.store))
         standing = standing_warnings(publication, known, datetime.now(UTC))
@@ -153,7 +153,7 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
         yield EarlyWarning(
             WarningKind.SLOT_IN_DANGER,
             "",
-            f"the replication slot is in danger: nobody has read it for {idle.total_seconds() / 60:,.0f} minutes, and "
+            f"the replication slot is in danger: it was not read for {idle.total_seconds() / 60:,.0f} minutes, and "
             f"after {limit} (idle_replication_slot_timeout) the server invalidates it",
             "read the log with `tranrepl run FILE`, or raise idle_replication_slot_timeout at the Publisher",
         )

@@ -1,4 +1,4 @@
-"""Tables and partitions that a Subscriber had and has no more: setup makes them anew, but not their rows."""
+"""Tables and partitions that a Subscriber had and has no more: setup makes them again, without rows."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class _Search:
                 continue
             if system in (None, found):
                 return PublicationEnds(self.ends.publication, self.ends.distributor, it, {})
-            answers.append(f"{it.connection_id} leads to another server, {found}")
+            answers.append(f"{it.connection_id} is another server, {found}")
         raise ConfigurationError(
             f"the Publisher, database {database} of the server with system identifier {system}, is not found among "
             f"the connections AIRFLOW_CONN_…{_asked(answers)}",

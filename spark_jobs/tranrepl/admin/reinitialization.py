@@ -113,7 +113,7 @@ def reinitialize(topology: Topology, name: str) -> bytes:
     with open_log_reader(topology) as reader:
         if reader.publisher.probe(reader.publisher.end_of_log()).found_change:
             raise ConfigurationError(
-                f"publication {topology.publication.publication}: the Publisher's log holds changes still to be read",
+                f"publication {topology.publication.publication}: the log holds changes that are not read yet",
                 remedy="while nobody writes at the Publisher: run `tranrepl log-reader FILE`, load its rows into the "
                 "Subscriber, and only then reinitialize",
             )

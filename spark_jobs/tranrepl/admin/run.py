@@ -74,7 +74,7 @@ def read_log(topology: Callable[[], Topology], read: Callable[[], JobResult]) ->
         _replicate_again(topology(), done.append)
     except ReplicationError as error:
         # The article's own error says what to do.
-        log.warning("what was made again is not replicated yet: %s", error.message)
+        log.warning("objects were created again, but nothing is replicated yet: %s", error.message)
         return result.noticing(done)
     return result.plus(JobResult(notices=tuple(done))).plus(attempt(read)) if done else result
 

@@ -110,7 +110,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
         database.articles.set_up(record, articles)
         for gone in dropped:
             database.subscriptions.set_status(gone, SubscriptionStatus.INACTIVE)
-            say(f"deactivated subscription {gone.subscription}, which the file does not name any more")
+            say(f"deactivated subscription {gone.subscription}, which the file no longer names")
         for subscription in publication.subscriptions:
             _set_up_subscription(topology, database, record, subscription, say)
             for done in pass_to_definitions(changed, subscription, stored):
@@ -224,7 +224,7 @@ def _let_wait(
 
 def _say_ended(ended: Iterable[TableName], say: Say) -> None:
     for source in sorted(ended):
-        say(f"article {source} has ended: the file does not name it any more")
+        say(f"article {source} has ended: the file no longer names it")
 
 
 def _set_up_subscription(
@@ -344,7 +344,7 @@ def _dropped(
         if renamed:
             raise ConfigurationError(
                 f"subscription {name} is new, and {renamed[0]}, of a Subscriber database of the same name "
-                f"({subscriber_db}), is not in the file any more: under another name, everything stored would be "
+                f"({subscriber_db}), is no longer in the file: under another name, everything stored would be "
                 "delivered to it again",
                 remedy=f"keep the name {renamed[0]}; where it is another Subscriber, set up once with neither, or with "
                 "another subscription, then add it",

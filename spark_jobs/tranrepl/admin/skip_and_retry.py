@@ -40,10 +40,10 @@ def skip_transaction(topology: Topology, subscription: str, xact_seqno: bytes) -
     with _without_delivery(topology, subscription) as (opened, watermark):
         following = first_transaction(opened.record, opened.database.batches.after(opened.record, watermark), watermark)
         if following is None:
-            raise ConfigurationError(f"subscription {subscription} has no transaction still to be delivered")
+            raise ConfigurationError(f"subscription {subscription} has no transaction left to deliver")
         if following != xact_seqno:
             raise ConfigurationError(
-                f"subscription {subscription}: the next transaction to be delivered is 0x{following.hex()}",
+                f"subscription {subscription}: the next transaction is 0x{following.hex()}",
                 remedy="only that one can be skipped",
             )
         _refuse_schema_changes(opened, watermark, xact_seqno)
@@ -88,7 +88,7 @@ def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: by
             )
         _refuse_delivered_schema_changes(opened, before, watermark)
         opened.subscriber.move_watermark(watermark, before)
-        done = f"delivery goes back to transaction 0x{xact_seqno.hex()} by an administrator"
+        done = f"the next delivery begins with transaction 0x{xact_seqno.hex()} by an administrator"
         opened.database.history.record_administration(opened.record, opened.subscription, before, done)
     return done
 

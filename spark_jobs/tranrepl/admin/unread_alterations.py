@@ -19,7 +19,7 @@ from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.following import agrees, put_back
 from tranrepl.settings.publication import Article, PreCreation, Publication, SyncType
 
-_UNREAD = "and the log reader has not read that yet"
+_UNREAD = "which the log reader has not read yet"
 
 
 @dataclass(frozen=True, slots=True)

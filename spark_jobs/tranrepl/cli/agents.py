@@ -26,7 +26,7 @@ from tranrepl.cli.arguments import (
     load,
 )
 from tranrepl.cli.continuous import run_continuously
-from tranrepl.cli.output import err, failing_clearly, warn
+from tranrepl.cli.output import err, failing_clearly
 from tranrepl.cli.results import raise_first, report
 from tranrepl.cli.run_display import UndeliveredCommands, UnreadLog, showing_run
 from tranrepl.cli.snapshot_display import show_row, showing
@@ -173,9 +173,7 @@ def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
         def expect(start: Position, end: Position) -> None:
             display.expect(UnreadLog(positions, start, end))
 
-        result = read_log(lambda: topology, lambda: idle_log_reader(request, topology, expect) or submitted(request))
-    warn(list(result.notices))
-    return result
+        return read_log(lambda: topology, lambda: idle_log_reader(request, topology, expect) or submitted(request))
 
 
 def _deliver(

@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from tranrepl import __version__
 
-_ORDER = (
-    "init",
-    "check",
-    "setup",
-    "script",
-    "class-archive",
-    "log-reader",
-    "distribute",
-    "run",
-    "snapshot",
-    "skip",
-    "retry",
-    "browse",
-    "status",
-    "metrics",
-    "cleanup",
-    "validate",
-    "reinitialize",
-    "sequences",
-    "exec",
-    "trace",
-    "alert",
-    "teardown",
-    "schema",
-)
-"""Order of the verbs in the help: as a new user needs them."""
+_GROUPS = {
+    "Set up": ("init", "check", "setup", "script", "class-archive", "schema"),
+    "Run": ("run", "log-reader", "distribute", "snapshot", "exec"),
+    "Look": ("status", "browse", "validate", "trace", "metrics", "alert"),
+    "Mend": ("skip", "retry", "reinitialize", "sequences"),
+    "Remove": ("cleanup", "teardown"),
+}
+"""The verbs by what they are for, in the order of the help."""
+
+_ORDER = [name for names in _GROUPS.values() for name in names]
 
 
 class _Verbs(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for group, names in _GROUPS.items():
+            for name in names:
+                verb = self.commands[name]
+                if isinstance(verb, TyperCommand):
+                    verb.rich_help_panel = group
+
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the commands' names in the order of the help."""
         return sorted(super().list_commands(ctx), key=_ORDER.index)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """Return a command whose help shows no types of Python."""
+        verb = super().get_command(ctx, cmd_name)
+        if verb is not None:
+            _hide_types(verb.get_params(ctx))
+        return verb
+
+    def get_params(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Return the options, whose help shows no types of Python."""
+        return _hide_types(super().get_params(ctx))
+
+
+def _hide_types(params: Sequence[object]) -> Sequence[object]:
+    """Let the help of these show no type where it says nothing: a flag has none, and an argument has its name."""
+    for it in params:
+        if isinstance(it, TyperArgument) or (isinstance(it, TyperOption) and it.is_flag):
+            it.display_type_rich = _no_type  # type: ignore[method-assign]
+    return params
+
+
+def _no_type(ctx: object) -> None:  # noqa: ARG001 - typer's signature
+    return None
 
 
 app = typer.Typer(

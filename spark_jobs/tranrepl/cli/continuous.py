@@ -139,7 +139,7 @@ class _Agents:
         return [LOG_READER, *(step for name in self.names for step in (f"{name}{SNAPSHOT}", name))]
 
     def _shut_down(self) -> None:
-        why = "the file was changed: beginning again" if self.begin_again else "ending after what is at hand"
+        why = "the file was changed: restarting" if self.begin_again else "ending after the current batches"
         err.print(why, highlight=False, markup=False)
         for name in self._display.agents:
             self._display.say(name, "ending")

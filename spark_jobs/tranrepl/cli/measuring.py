@@ -32,18 +32,15 @@ def metrics(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Answer HTTP requests there until Ctrl-C.", show_default=False),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print them once, and end.")] = False,
 ) -> None:
     """Give what status shows as OpenMetrics, for Prometheus and its like.
 
-    With --listen, each request queries the servers and reads the files and
-    folders again. tranrepl_settings_file_usable is 0 for a file that cannot be
-    used. There is no log-in: listen on loopback, or behind a proxy that has
-    one. With --once, a file that cannot be used ends with exit status 1.
+    Prints them once; a file that cannot be used ends with exit status 1. With
+    --listen, each request queries the servers and reads the files and folders
+    again. tranrepl_settings_file_usable is 0 for a file that cannot be used.
+    There is no log-in: listen on loopback, or behind a proxy that has one.
     """
     with failing_clearly():
-        if (listen is None) is not once:
-            raise ConfigurationError("either --once or --listen HOST:PORT", remedy="give one of them")
         settings_files(files)
         if listen is not None:
             _serve(files, *_address(listen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import typer
@@ -10,12 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from tranrepl.admin.run import LOG_READER, SNAPSHOT
-from tranrepl.cli.output import err, out, print_error, print_json, settings_file, warn
+from tranrepl.cli.output import counted, err, out, print_error, print_json, settings_file, warn
 from tranrepl.errors import ErrorKind
-from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.results import JobResult, TableChange
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place
+from tranrepl.settings.following import asked_edit
 
+_STATEMENT = re.compile(r"Subscriber \S+: [A-Z]{4,} |(created|dropped) procedure ")
 _WIDTH_OF_NUMBERS = 80
 """In a terminal that is narrower, numbers may be broken: what a step is called and how it ended would be gone."""
 
@@ -41,10 +44,17 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
     if as_json:
         print_json({name: result.without_command().model_dump(mode="json") for name, result in results.items()})
         return
+    _print_table_changes(results)
+    changed = tuple(f"{it.article}: {it.what}" for result in results.values() for it in result.table_changes)
     for name, result in results.items():
         skipped = skipped_warning(Place(settings_file(), name), result)
-        warn([f"{name}: {notice}" for notice in (*([skipped] if skipped else []), *result.notices)])
-    taken = {name: result for name, result in results.items() if result.snapshot or name.endswith(SNAPSHOT)}
+        prefix = "" if name == LOG_READER else f"{name}: "
+        notices = [it for it in result.notices if not it.endswith(changed) and not _is_routine(it, result)]
+        warn([f"{prefix}{notice}" for notice in (*([skipped] if skipped else []), *notices)])
+    snapshots = {name: result for name, result in results.items() if result.snapshot or name.endswith(SNAPSHOT)}
+    others = [result.error for name, result in results.items() if name not in snapshots]
+    # One that failed as another step did was not due, or has nothing of its own to say.
+    taken = {name: it for name, it in snapshots.items() if it.snapshot or it.error not in others}
     if taken:
         out.print(_snapshots(taken))
     # Only where there are any: it is to be seen. There are 80 columns.
@@ -55,7 +65,7 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
     if some_skipped:
         table.add_column("skipped", justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS, style="bold red")
     for name, result in results.items():
-        if name in taken:
+        if name in snapshots:
             continue
         table.add_row(
             name,
@@ -68,6 +78,30 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
         )
     if table.rows:
         out.print(table)
+
+
+def _is_routine(notice: str, result: JobResult) -> bool:
+    """Return whether a notice is only a statement that brought a schema change, which has its line already."""
+    return notice in result.applied_schema_changes and _STATEMENT.match(notice) is not None
+
+
+def _print_table_changes(results: Mapping[str, JobResult]) -> None:
+    """Print a line for each table that schema changes altered: what they did, where, and what the file has to say."""
+    applied: dict[TableChange, list[str]] = {}
+    edits: dict[str, str] = {}
+    for name, result in results.items():
+        edits |= result.file_edits
+        for it in result.table_changes:
+            applied.setdefault(it, []).extend([name] if name != LOG_READER else [])
+    lines: dict[tuple[str, int], list[str]] = {}
+    for it, names in applied.items():
+        lines.setdefault((it.article, len(names)), []).append(it.what)
+    for (article, subscribers), what in lines.items():
+        where = counted(subscribers, "Subscriber") if subscribers else "captured"
+        edit = edits.pop(article, None)
+        asked = f"; {edit}" if edit is not None else ""
+        out.print(f"{escape(article)}: {escape(', '.join(what))} ({where}){escape(asked)}", highlight=False)
+    warn([asked_edit(*it) for it in edits.items()])
 
 
 def _snapshots(taken: Mapping[str, JobResult]) -> Table:
@@ -89,7 +123,10 @@ def _snapshots(taken: Mapping[str, JobResult]) -> Table:
 
 
 def _rate(done: int, seconds: float) -> str:
-    return f"{done / seconds:,.0f}" if done and seconds else ""
+    if not done or not seconds:
+        return ""
+    rate = done / seconds
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _state(result: JobResult) -> str:

@@ -91,7 +91,7 @@ class RunDisplay:
         """Return what there is to show, the most important first."""
         row, backlog = self.row, self.backlog
         if backlog is None:
-            return ["looking what there is to do"]
+            return ["checking for work"]
         if row is None:
             return ["starting Spark"]
         if not row["delivered_commands"] or row["runstatus"] != RunStatus.IN_PROGRESS:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from tranrepl.admin.airflow_pools import missing_pools, set_up_pools
 from tranrepl.admin.alert_trials import AlertTrial, try_alerts
-from tranrepl.admin.check import Checked, check_publisher
+from tranrepl.admin.check import Checked, check_publisher, in_numbers
 from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
-from tranrepl.cli.output import counted, err, fail_on, failing_clearly, out, print_json, warn, with_names, write_out
+from tranrepl.cli.output import (
+    counted,
+    err,
+    fail_on,
+    failing_clearly,
+    out,
+    print_error,
+    print_json,
+    warn,
+    with_names,
+    write_out,
+)
 from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
 from tranrepl.jobs.requests import StoreCheckRequest
@@ -35,17 +45,17 @@ from tranrepl.topology import Topology
 def check(file: File, as_json: JsonOption = False, master: MasterOption = "local[*]") -> None:
     """Report what would keep the publication from running; change nothing.
 
-    Looks at the file, connections, rights, tables, the store, Spark and
-    Airflow's pools. A store behind a URL is tried by a small Spark job.
+    Looks at the file, connections, rights, tables, the store and Spark.
+    A store behind a URL is tried by a small Spark job.
     """
     with failing_clearly():
         topology = load(file)
         publication = topology.publication
         checked = checked_publication(topology)
         checked.collect(lambda: _store_problems(publication, master, checked.problems))
-        warnings, not_checked = _pool_warnings(publication) if not checked.problems else ([], [])
+        not_checked: list[str] = []
         alerts = tried_alerts(publication, not_checked)
-        checked.warnings.extend([*warnings, *(str(it) for it in alerts if it.failed)])
+        checked.warnings.extend(str(it) for it in alerts if it.failed)
         if as_json:
             print_json(
                 {
@@ -57,25 +67,19 @@ def check(file: File, as_json: JsonOption = False, master: MasterOption = "local
             )
             raise typer.Exit(1 if checked.problems else 0)
         warn(checked.warnings)
-        fail_on(checked.problems)
-        out.print(
-            f"{publication.publication}: {counted(len(checked.tables), 'article')}, "
-            f"{counted(len(publication.subscriptions), 'subscription')}, [green]nothing to mend[/]"
+        for problem in checked.problems:
+            print_error(problem)
+        console, colour = (err, "red") if checked.problems else (out, "green")
+        console.print(
+            f"{publication.publication}: {counted(len(publication.articles), 'article')}, "
+            f"{counted(len(publication.subscriptions), 'subscription')}: "
+            f"[{colour}]{in_numbers(len(checked.problems), len(checked.warnings))}[/]",
+            highlight=False,
         )
+        if checked.problems:
+            raise typer.Exit(1)
         for what in [*(str(it) for it in alerts if not it.failed), *not_checked]:
             out.print(escape(what), style="dim", highlight=False)
-
-
-def _pool_warnings(publication: Publication) -> tuple[list[str], list[str]]:
-    """Return the pools that Airflow lacks, and a warning where Airflow does not answer: the shell delivers without
-    it."""
-    try:
-        with err.status("Airflow's pools"):
-            missing = missing_pools(publication)
-    except ConfigurationError as error:
-        return [], [f"{error.message}; {error.report.remedy}"]
-    names = ", ".join(missing)
-    return [f"Airflow has no pool {names}: `tranrepl setup FILE` creates what is missing"] if missing else [], []
 
 
 def tried_alerts(publication: Publication, not_checked: list[str]) -> list[AlertTrial]:
@@ -124,21 +128,10 @@ def setup(
             out.print(f"  {escape(what)}", highlight=False)
 
         set_up(topology, checked.tables, say, new_secret=new_secret)
-        _set_up_pools(publication, say)
         _prepare_spark()
         for problem in checked.needing_attention:
             err.print(f"[yellow]needs attention[/]: {escape(with_names(str(problem)))}", highlight=False)
         out.print(f"{publication.publication}: [green]{'set up' if done else 'nothing to do'}[/]")
-
-
-def _set_up_pools(publication: Publication, say: Callable[[str], None]) -> None:
-    """Make Airflow's pools, and warn where that fails: the shell delivers without Airflow, whose scheduler makes them
-    later."""
-    try:
-        with err.status("Airflow's pools"):
-            set_up_pools(publication, say)
-    except ConfigurationError as error:
-        warn([str(error)])
 
 
 def _prepare_spark() -> None:
@@ -196,12 +189,14 @@ def script(
         if dialect is not None:
             checked = check_publisher(topology)
             fail_on(checked.problems)
-            _say_if_none(what, _print_script(script_of(dialect, _registered(checked), what)))
+            _say_if_none(what, _print_script(script_of(dialect, _registered(checked), what), ""))
             return
         checked = checked_publication(topology)
         fail_on([it for it in checked.in_scripts if not (custom and isinstance(it, CustomProcedureError))])
         names = chosen(topology.publication, subscription)
-        _say_if_none(what, sum(_print_script(_scripted(topology, checked, name, what)) for name in names))
+        _say_if_none(
+            what, sum(_print_script(_scripted(topology, checked, name, what), f"Subscriber {name}, ") for name in names)
+        )
 
 
 def _print_left_to_make(topology: Topology) -> None:
@@ -219,9 +214,10 @@ def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescript
     return [(registered_article(article, table), table) for article, table in checked.tables]
 
 
-def _print_script(script: Script) -> int:
-    """Print the script; return how many statements it has."""
-    write_out(script.capabilities.script_start if script.statements else "")
+def _print_script(script: Script, place: str) -> int:
+    """Print the script under a heading; return how many statements it has."""
+    if script.statements:
+        write_out(f"-- {one_line(place)}{script.capabilities.title}\n\n{script.capabilities.script_start}")
     for statement in script.statements:
         write_out(f"{statement}{script.capabilities.script_end}")
     return len(script.statements)

@@ -1,4 +1,4 @@
-"""How a snapshot gets on, for whoever waits at a shell: a bar for each table, or lines where it is no terminal."""
+"""The progress of a snapshot at a shell: a bar for each table, or lines where it is no terminal."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tranrepl.distributor.tables import RunStatus
 from tranrepl.jobs.results import TableProgress
 
 _LINE_EVERY_SECONDS = 10.0
-_LINES_BESIDE = 4
-_NUMBERS_WIDTH = 47
+_LINES_BESIDE = 5
+_NUMBERS_WIDTH = 49
 """The width of all columns but the name and the bar, at their widest."""
 _NARROWEST_NAME = 24
 _WIDEST_BAR = 24
@@ -45,7 +45,7 @@ def showing(console: Console, subscription: str) -> Iterator[Display]:
     with Live(console=console, get_renderable=bars.renderable, refresh_per_second=4, transient=True):
         yield bars
     if bars.tables:
-        console.print(table_bars(bars.tables, console.width, len(bars.tables)))
+        console.print(table_bars(subscription, bars.tables, console.width, len(bars.tables)))
 
 
 def show_row(display: Display, row: Mapping[str, Any]) -> None:
@@ -75,11 +75,12 @@ class _Bars:
         if not self.tables:
             return self.spinner
         most = max(1, self.console.height - _LINES_BESIDE)
-        return Group(self.spinner, table_bars(self.tables, self.console.width, most))
+        return Group(self.spinner, table_bars(self.subscription, self.tables, self.console.width, most))
 
 
-def table_bars(tables: Sequence[TableProgress], width: int, most: int) -> Table:
-    """Return a line for each table; where there are more than fit, those in progress come first."""
+def table_bars(subscription: str, tables: Sequence[TableProgress], width: int, most: int) -> Table:
+    """Return a line for each table, and one for all of several; where there are more than fit, those in progress come
+    first."""
     shown, hidden = list(tables), 0
     if len(shown) > most:
         shown = sorted(shown, key=lambda it: (not 0 < it.share < 1, it.share >= 1))
@@ -88,7 +89,7 @@ def table_bars(tables: Sequence[TableProgress], width: int, most: int) -> Table:
     bar = max(4, min(_WIDEST_BAR, width - _NUMBERS_WIDTH - min(longest, _NARROWEST_NAME)))
     name = max(_NARROWEST_NAME, width - _NUMBERS_WIDTH - bar)
     grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=name)
+    grid.add_column(Text(subscription), no_wrap=True, overflow="ellipsis", max_width=name)
     grid.add_column(width=bar)
     for heading in ("", "rows", "size", "rate", "left"):
         grid.add_column(heading, justify="right", no_wrap=True)
@@ -96,6 +97,9 @@ def table_bars(tables: Sequence[TableProgress], width: int, most: int) -> Table:
         grid.add_row(Text(it.article), ProgressBar(total=1.0, completed=it.share, width=bar), *_numbers(it))
     if hidden:
         grid.add_row(Text(f"and {hidden} more", style="dim"))
+    if len(tables) > 1:
+        rows, size = sum(it.rows for it in tables), sum(it.bytes for it in tables)
+        grid.add_row(Text(f"{len(tables)} tables"), "", "", f"{rows:,}", decimal(size))
     return grid
 
 

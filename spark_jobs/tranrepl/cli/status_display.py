@@ -27,7 +27,7 @@ from tranrepl.admin.status.report import (
 )
 from tranrepl.cli.output import counted, out, with_names
 from tranrepl.distributor.database.overview import WRONG_STATES
-from tranrepl.model.latency import Quantiles
+from tranrepl.model.latency import Leg, Quantiles
 
 _INDENT = 2
 _LONG_OPEN_SECONDS = 60
@@ -98,7 +98,12 @@ def _run(last: LastRun | None, *, known: bool) -> tuple[str, str]:
     return status, f"{last.time.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-_NOT_KNOWN = "[red]not known[/]"
+_NOT_KNOWN = "[red]unknown[/]"
+_LEGS = {
+    Leg.REGISTERED: "Publisher → Distributor",
+    Leg.DELIVERED: "Distributor → Subscriber",
+    Leg.OVERALL: "total",
+}
 
 
 def _unread(reader: LogReaderStatus) -> str:
@@ -133,7 +138,7 @@ def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
 
 def _slot(reader: LogReaderStatus, name: str) -> str:
     if reader.slot is None:
-        missing = "not known" if reader.publisher_problem is not None else "it does not exist"
+        missing = "unknown" if reader.publisher_problem is not None else "it does not exist"
         return f"slot {escape(name)}: [red]{missing}[/]"
     state = reader.slot if reader.slot in ("ready", "in use") else f"[red]{reader.slot}[/]"
     kept = reader.retained
@@ -237,9 +242,10 @@ def _time(time: datetime) -> str:
 def latency_lines(latency: MeasuredLatency) -> Iterator[str]:
     """Yield how long the last minutes' commands took, a line for each leg."""
     commands = counted(latency.commands, "command")
-    yield f"50 %, 95 % and 99 % of the last {latency.within_minutes} minutes' {commands} were, within so many seconds,"
+    heading = f"latency of {commands} in {latency.within_minutes} min, in seconds"
+    yield f"{heading:<50}{'p50':>6}  {'p95':>6}  {'p99':>6}"
     for leg, it in latency.legs.items():
-        yield f"  {leg:<10}  {_seconds(it)}"
+        yield f"  {_LEGS[leg]:<48}{_seconds(it)}"
     if latency.clock_difference is not None:
         yield clocks(latency.clock_difference)
 
@@ -256,7 +262,7 @@ def clocks(difference: float) -> str:
 
 
 def _seconds(quantiles: Quantiles) -> str:
-    return "  ".join(f"{_in_two_digits(it):>8}" for it in (quantiles.p50, quantiles.p95, quantiles.p99))
+    return "  ".join(f"{_in_two_digits(it):>6}" for it in (quantiles.p50, quantiles.p95, quantiles.p99))
 
 
 def _in_two_digits(seconds: float) -> str:

@@ -62,7 +62,7 @@ def teardown(
     with failing_clearly():
         left = Left(leave_publisher, frozenset(leave or []))
         name, ends = _ends(file, publication, distributor, left)
-        with err.status("looking at every place"):
+        with err.status("checking every server"):
             found = plan_teardown_at(ends(), left)
         warn(list(found.warnings))
         _show(found)

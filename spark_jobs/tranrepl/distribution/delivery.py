@@ -19,16 +19,16 @@ from tranrepl.distribution.recording import ReportedRun, SkippedCommands, Tracer
 from tranrepl.distribution.stream_commands import left_over
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.jobs.results import MOST_NOTICES, MOST_SKIPPED_REPORTED, JobResult
+from tranrepl.jobs.results import MOST_NOTICES, MOST_SKIPPED_REPORTED, JobResult, TableChange
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
-from tranrepl.schema.words import change_in_words
+from tranrepl.schema.words import change_in_words, effects_in_words
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
-from tranrepl.subscriber.batching.steps import Bulkable, Steps
+from tranrepl.subscriber.batching.steps import Bulkable, SchemaStep, Steps
 from tranrepl.subscriber.command_text import command_key, command_text, script_text
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.subscription import SubscriptionKey, UnfinishedBatch
@@ -105,6 +105,7 @@ class Tally:
     open_by_article: dict[str, int] = field(default_factory=dict)
     notices: dict[str, None] = field(default_factory=dict)
     altered: list[str] = field(default_factory=list)
+    table_changes: dict[TableChange, None] = field(default_factory=dict)
     in_bulk: int = 0
     open_in_bulk: int = 0
     open_commands: int = 0
@@ -160,6 +161,7 @@ class Tally:
             skipped=self.skipped,
             first_skipped=self.first_skipped,
             notices=tuple(dict.fromkeys([*self.altered, *self.notices])),
+            table_changes=tuple(self.table_changes)[:MOST_NOTICES],
             applied_schema_changes=tuple(self.altered[:MOST_NOTICES]),
             minutes=self.latency.minutes(),
             error=error,
@@ -248,6 +250,12 @@ class _Connection:
         reach(Failpoint.APPLIED)
         self._tally.notices |= dict.fromkeys(self._applier.take_notices())
         self._tally.altered += self._applier.take_schema_changes()
+        for it in planned.steps.steps:
+            if isinstance(it, SchemaStep):
+                effects = effects_in_words(it.change)
+                self._tally.table_changes |= {
+                    TableChange(article=str(it.change.source), what=what): None for what in effects
+                }
 
     def commit(self, piece: Piece) -> None:
         started = time.perf_counter()

@@ -87,7 +87,7 @@ def reinitialize_or_stop_at(
     waits = subscription.status in _WAITING or (state is not None and state.status in _WAITING)
     if waits or (chosen is not None and waits_for_snapshot(publication, source, chosen)):
         database.snapshots.subscribe(subscription, [str(source)], whole=False, unknown=why)
-        return f"{place} waits for a snapshot: {why.reason}"
+        return f"article {source} is copied to {subscription.subscription} again: {why.reason}"
     database.snapshots.stop_article(subscription, str(source), why)
     return f"{place} is stopped until its rows are validated or copied: {why.reason}"
 

@@ -43,6 +43,15 @@ class TableProgress(BaseModel):
         return self.seconds * (1 - self.share) / self.share if self.share else None
 
 
+class TableChange(BaseModel):
+    """One thing that a schema change did, in words."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    article: str
+    what: str
+
+
 class JobResult(BaseModel):
     """What a job did. Also the XCom of its task: nothing secret is in it, and no row data once it is
     `without_command`."""
@@ -79,6 +88,10 @@ class JobResult(BaseModel):
     applied_schema_changes: tuple[str, ...] = ()
     """What schema changes did at the Subscriber, statement by statement, what they left alone, and which scripts ran:
     the first ones."""
+    table_changes: tuple[TableChange, ...] = ()
+    """What schema changes did that the log reader captured or a delivery applied: the first ones, each once."""
+    file_edits: dict[str, str] = {}
+    """By article: what is to be written into the file, since a schema change gave something another name."""
     schema_change_warnings: tuple[str, ...] = ()
     """What schema changes and rewritten tables cost or ask for: articles that wait for a snapshot or are stopped, and
     what is to be edited; and that the log holds messages which only look like ours. The notices have them too."""
@@ -110,6 +123,8 @@ class JobResult(BaseModel):
             snapshot=self.snapshot + later.snapshot,
             schema_changes=self.schema_changes + later.schema_changes,
             applied_schema_changes=(*self.applied_schema_changes, *later.applied_schema_changes)[:MOST_NOTICES],
+            table_changes=tuple(dict.fromkeys([*self.table_changes, *later.table_changes]))[:MOST_NOTICES],
+            file_edits={**self.file_edits, **later.file_edits},
             schema_change_warnings=(*self.schema_change_warnings, *later.schema_change_warnings)[:MOST_NOTICES],
             notices=tuple(dict.fromkeys([*self.notices, *later.notices]))[:MOST_NOTICES],
             validation=later.validation or self.validation,

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tranrepl.distributor.database import Batch
-from tranrepl.jobs.results import JobResult, latency_ms
+from tranrepl.jobs.results import MOST_NOTICES, JobResult, TableChange, latency_ms
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.clock_difference import ClockDifference, moment_of
 from tranrepl.model.commands import NO_ARTICLE_ID
 from tranrepl.publisher.log_read import LogRead
+from tranrepl.schema.words import effects_in_words
 
 
 def batch_of(folder: str, read: LogRead, clock: ClockDifference) -> Batch | None:
@@ -41,6 +42,11 @@ def result_of(batch: Batch, read: LogRead, articles: Sequence[RegisteredArticle]
         last_xact_seqno=batch.last_xact_seqno.hex(),
         commands_by_article=_by_name(read.commands_by_article, names),
         schema_changes=len(read.schema_changes),
+        table_changes=tuple(
+            TableChange(article=str(it.change.source), what=what)
+            for it in read.schema_changes
+            for what in effects_in_words(it.change)
+        )[:MOST_NOTICES],
         latency_ms=latency_ms(batch.last_commit_time),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
-from tranrepl.settings.following import follow, new_edits
+from tranrepl.settings.following import asked_edit, follow, new_edits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,6 +183,12 @@ class LogReader:
             log.warning("%s", it)
         self.result = self.result.noticing(what)
 
+    def _ask_for_edits(self, edits: Mapping[str, str]) -> None:
+        asked = [asked_edit(article, edit) for article, edit in edits.items()]
+        for it in asked:
+            log.warning("%s", it)
+        self.result = self.result.plus(JobResult(file_edits=dict(edits), schema_change_warnings=tuple(asked)))
+
     def _warn(self, what: Sequence[str]) -> None:
         """Notice what schema changes, rewritten tables and unsigned messages cost or ask for."""
         self._notice(what)
@@ -252,7 +258,7 @@ class LogReader:
         if read.unsigned is not None and not self.warned_of_unsigned:
             self.warned_of_unsigned = True
             self._warn([read.unsigned])
-        self._warn(new_edits(self._publication, before, self._articles))
+        self._ask_for_edits(new_edits(self._publication, before, self._articles))
 
     def _advance(self) -> None:
         with self._timed("advance"):

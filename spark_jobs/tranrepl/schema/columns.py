@@ -112,7 +112,7 @@ class ColumnDifference:
         rewritten = Rewrite.TYPE in self.altered.rewrite
         always = self._may_have_rows and any(dialect.rewrites_values(old, new) for old, new in retyped)
         if retyped and (rewritten or always):
-            return f"its rows were rewritten for another type of column {', '.join(new.name for _, new in retyped)}"
+            return f"column {', '.join(new.name for _, new in retyped)} got another type"
         unannounced = [it.name for it in (*(new for _, new in retyped), *self._added) if self._is_unannounced(it)]
         if unannounced:
             return f"column {', '.join(unannounced)} was added or altered by a command that was not captured"

@@ -10,6 +10,7 @@ from tranrepl.model.schema_change import (
     ColumnChange,
     LabelAction,
     LabelChange,
+    PartitionAction,
     PartitionChange,
     SchemaChange,
 )
@@ -24,6 +25,46 @@ def parts_in_words(change: SchemaChange) -> Iterator[str]:
         yield "the article ends"
     if change.rows_unknown is not None:
         yield f"its rows are not known: {change.rows_unknown}"
+
+
+def effects_in_words(change: SchemaChange) -> Iterator[str]:
+    """Yield what a schema change did, a part each, for a reader who does not want the statements."""
+    yield from map(_column_effect, change.columns)
+    yield from map(_label_effect, change.labels)
+    yield from (_partition_effect(it) for it in change.partitions)
+    yield from change.notes
+
+
+def _column_effect(change: ColumnChange) -> str:
+    match change.action:
+        case ColumnAction.ADD:
+            return f"column {change.column} added"
+        case ColumnAction.DROP:
+            return f"column {change.column} dropped"
+        case ColumnAction.RENAME:
+            return f"column {change.column} renamed to {change.new_name}"
+        case ColumnAction.RETYPE:
+            return f"column {change.column} is {change.type_name} now"
+        case ColumnAction.DROP_NOT_NULL:
+            return f"column {change.column} may be NULL now"
+
+
+def _label_effect(change: LabelChange) -> str:
+    if change.action is LabelAction.RENAME_TYPE:
+        return f"type {change.type_name} renamed to {change.new_type_name}"
+    return f"value {change.label} added to type {change.type_name}"
+
+
+def _partition_effect(change: PartitionChange) -> str:
+    match change.action:
+        case PartitionAction.CREATE:
+            return f"partition {change.table} added"
+        case PartitionAction.RENAME:
+            return f"partition {change.table} renamed to {change.new_name}"
+        case PartitionAction.REMOVE:
+            return f"partition {change.table} removed"
+        case PartitionAction.EMPTY:
+            return f"partition {change.table} emptied"
 
 
 def change_in_words(change: SchemaChange, table: object | None = None) -> str:

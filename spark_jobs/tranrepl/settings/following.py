@@ -59,21 +59,28 @@ def _followed(article: Article, registered: RegisteredArticle | None) -> Article
     )
 
 
-def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> Iterator[str]:
-    """Yield what is to be edited in the file, since schema changes gave things other names."""
-    known = list(registered)
+def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> dict[str, str]:
+    """Return by article, as the file names it, what is to be edited in the file, since schema changes gave things
+    other names."""
+    known, found = list(registered), {}
     for article, now in zip(publication.articles, follow(publication, known).articles, strict=True):
         wanted = []
         if article.source != now.source:
-            wanted.append(f"source: {now.source} and destination: {now.destination}")
+            wanted.append(f"`source: {now.source}` and `destination: {now.destination}`")
         if set(article.columns or ()) != set(now.columns or ()):
-            wanted.append(f"columns: [{', '.join(now.columns or ())}]")
+            wanted.append(f"`columns: [{', '.join(now.columns or ())}]`")
         if article.filter != now.filter:
-            wanted.append(f"filter: {now.filter}")
+            wanted.append(f"`filter: {now.filter}`")
         if set(article.lob_columns) != set(now.lob_columns):
-            wanted.append(f"lob_columns: [{', '.join(now.lob_columns)}]")
+            wanted.append(f"`lob_columns: [{', '.join(now.lob_columns)}]`")
         if wanted:
-            yield f"article {article.source}: its table was altered since; write {'; '.join(wanted)} in the file"
+            found[str(article.source)] = f"write {', '.join(wanted)} into the file"
+    return found
+
+
+def asked_edit(article: str, edit: str) -> str:
+    """Return an edit as a warning says it."""
+    return f"article {article}: its table was altered: {edit}"
 
 
 def not_as_described(
@@ -113,10 +120,10 @@ def put_back(article: Article, registered: RegisteredArticle) -> str | None:
 
 def new_edits(
     publication: Publication, before: Iterable[RegisteredArticle], now: Iterable[RegisteredArticle]
-) -> list[str]:
+) -> dict[str, str]:
     """Return what is to be edited in the file now and was not before."""
-    known = set(edits(publication, before))
-    return [it for it in edits(publication, now) if it not in known]
+    known = edits(publication, before)
+    return {article: it for article, it in edits(publication, now).items() if it != known.get(article)}
 
 
 def registered_names(registered: RegisteredArticle) -> ArticleNames:

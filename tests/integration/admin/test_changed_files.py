@@ -62,7 +62,7 @@ def test_a_renamed_subscription_is_refused_and_loses_nothing(site: Site) -> None
 def test_a_subscription_that_is_taken_out_is_deactivated_by_setup(site: Site, database: DatabaseFactory) -> None:
     other = _changed(site, [{"name": "archive", "connection": "archive"}])
     other.connections["archive"] = database("archive")
-    assert other.set_up()[-1] == "deactivated subscription reporting, which the file does not name any more"
+    assert other.set_up()[-1] == "deactivated subscription reporting, which the file no longer names"
     assert _subscriptions(site) == [("archive", "active"), ("reporting", "inactive")]
     site.set_up()
     with pytest.raises(ConfigurationError, match="must be reinitialized"):
@@ -87,7 +87,7 @@ def test_what_was_read_before_is_delivered_as_the_article_was(site: Site) -> Non
     assert commands == [("SCALL", "inactive"), ("SQL", "active")]
 
 
-_BEHIND = "subscription reporting has commands still to be delivered, which were made before the file was changed"
+_BEHIND = "subscription reporting has commands not delivered yet, which were made before the file was changed"
 
 
 def _waiting(site: Site) -> None:

@@ -166,7 +166,7 @@ def test_who_waited_too_long_is_deactivated_and_must_be_reinitialized(
     # The way back that the message tells.
     insert_transactions(site, 1)
     unread = typed("reinitialize", file, "-s", "reporting", environment=environment)
-    assert (unread.status, "changes still to be read" in unread.err) == (1, True)
+    assert (unread.status, "changes that are not read yet" in unread.err) == (1, True)
     site.read_log().raise_error()
     rows = site.at_publisher("SELECT id, xact, note FROM item")
     site.at_subscriber(*(f"INSERT INTO item VALUES ({id_}, {xact}, '{note}')" for id_, xact, note in rows))

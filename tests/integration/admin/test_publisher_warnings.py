@@ -63,7 +63,7 @@ def test_a_transaction_that_is_open_for_long_is_told(site: Site, tmp_path: Path)
         assert _new(site, WarningKind.OPEN_TRANSACTION) == []
         time.sleep(0.1)
         file = publication_file(tmp_path, [{"source": "public.item"}], replicate_ddl=False)
-        metrics = typed("metrics", file, "--once", environment=site.databases.environment).out
+        metrics = typed("metrics", file, environment=site.databases.environment).out
         assert 'tranrepl_oldest_transaction_seconds{publication="purchasing"}' in metrics
     assert _new(site, WarningKind.OPEN_TRANSACTION) == []
     with _open_transaction(site):

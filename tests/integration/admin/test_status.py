@@ -141,7 +141,7 @@ def test_a_subscription_that_is_not_set_up_does_not_hide_the_others(site: Site, 
     outcome = _typed(site, file)
     assert outcome.status == 2
     text = " ".join(outcome.out.split())
-    assert "added: not known" in text
+    assert "added: unknown" in text
     assert "subscription added of publication purchasing is not set up" in text
     assert "reporting: Uninitialized" in text
 

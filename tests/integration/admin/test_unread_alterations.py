@@ -16,7 +16,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import CallSyntax, Method, Propagation
 from tranrepl.settings.publication import Article, Publication
 
-_UNREAD = "its table was altered, and the log reader has not read that yet"
+_UNREAD = "its table was altered, which the log reader has not read yet"
 _COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute
 WHERE attrelid = 'item'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 _ROWS = "SELECT * FROM item ORDER BY id"
@@ -109,7 +109,7 @@ def test_a_file_that_was_edited_meanwhile_is_put_back_first(site: Site) -> None:
     assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
 
 
-_RENAMED = "table public.item was renamed to {}, and the log reader has not read that yet"
+_RENAMED = "table public.item was renamed to {}, which the log reader has not read yet"
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_renamed_table_keeps_its_article_whether_or_not_setup_runs_before_the_
     with pytest.raises(ConfigurationError, match=re.escape(_RENAMED.format(name))):
         site.set_up()
     site.publication = _with_article(site, source="public.item")
-    notices = site.read_log().notices
-    assert f"write source: {name} and destination: public.item in the file" in notices[-1]
+    edits = site.read_log().file_edits
+    assert edits == {"public.item": f"write `source: {name}` and `destination: public.item` into the file"}
     site.publication = _with_article(site, source=name, destination="public.item")
     assert site.set_up() == []
     site.at_publisher(f"INSERT INTO {name} VALUES (4, 4, '4')")
@@ -172,7 +172,7 @@ def test_a_file_that_names_a_column_which_is_gone_stays_as_it_is_until_that_is_r
 
     site.publication = _with_article(site, columns=registered)
     (reading, *_) = good_run(site).values()
-    assert f"write columns: [{', '.join(columns)}] in the file" in reading.notices[-1]
+    assert reading.file_edits == {"public.item": f"write `columns: [{', '.join(columns)}]` into the file"}
     site.publication = _with_article(site, columns=columns)
     site.set_up()
     site.at_publisher("INSERT INTO item (id) VALUES (4)")
@@ -223,7 +223,7 @@ def test_a_renamed_table_that_the_log_does_not_tell_begins_anew_and_loses_nothin
     assert ("with `pre_creation_cmd: delete`" in remedy) == copied
     site.publication = _with_article(site, source="public.thing", destination="public.item", **also)
     done = site.set_up()
-    assert "article public.item has ended: the file does not name it any more" in done
+    assert "article public.item has ended: the file no longer names it" in done
     assert ("article public.thing of subscription reporting: the next run takes its snapshot" in done) == copied
     site.at_publisher("INSERT INTO thing VALUES (4)", "DELETE FROM thing WHERE id = 1")
     good_run(site)

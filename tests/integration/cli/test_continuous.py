@@ -74,7 +74,7 @@ def test_agents_deliver_continuously_through_a_failed_batch_and_a_changed_file_u
     said = _said(tmp_path)
     assert "trying again over a single connection" in said
     assert "not now" in said
-    assert "ending after what is at hand" in said
+    assert "ending after the current batches" in said
     assert [it for it in started if lives(it)] == []
 
 
@@ -96,7 +96,7 @@ def test_a_second_interrupt_kills(site: Site, tmp_path: Path) -> None:
             with suppress(ProcessLookupError):
                 os.kill(it, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
-        wait_until(lambda: "ending after what is at hand" in _said(tmp_path))
+        wait_until(lambda: "ending after the current batches" in _said(tmp_path))
         process.send_signal(signal.SIGINT)
         assert process.wait(60) != 0
     wait_until(lambda: not any(lives(it) for it in started))

@@ -66,7 +66,7 @@ def _value(text: str, name: str, **labels: str) -> float:
 
 
 def test_once_prints_where_all_stand(file: Path, environment: Mapping[str, str]) -> None:
-    told = typed("metrics", file, "--once", environment=environment)
+    told = typed("metrics", file, environment=environment)
     assert (told.status, told.err) == (0, "")
     assert _value(told.out, "undelivered_commands", **_NAMES) == 2
     assert _value(told.out, "delivered_commands_total", **_NAMES) == 3
@@ -82,7 +82,7 @@ def test_once_prints_where_all_stand(file: Path, environment: Mapping[str, str])
 
 def test_a_server_that_is_away_is_told(file: Path, environment: Mapping[str, str]) -> None:
     away = {**environment, "AIRFLOW_CONN_SUBSCRIBER": "postgres://nobody@127.0.0.1:1/nothing"}
-    told = typed("metrics", file, "--once", environment=away)
+    told = typed("metrics", file, environment=away)
     assert told.status == 0
     assert _value(told.out, "subscriber_up", **_NAMES) == 0
     assert _value(told.out, "publisher_up", publication="purchasing") == 1
@@ -92,7 +92,7 @@ def test_a_server_that_is_away_is_told(file: Path, environment: Mapping[str, str
 def test_a_file_that_cannot_be_used_is_told(file: Path, environment: Mapping[str, str]) -> None:
     broken = file.with_name("broken.yaml")
     broken.write_text("publication: [", encoding="utf-8")
-    told = typed("metrics", file.parent, "--once", environment=environment)
+    told = typed("metrics", file.parent, environment=environment)
     assert told.status == 1
     assert _value(told.out, "settings_file_usable", file=str(broken)) == 0
     assert _value(told.out, "settings_file_usable", file=str(file)) == 1
@@ -156,8 +156,6 @@ def _asked(address: str) -> str:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ((), "either --once or --listen"),
-        (("--once", "--listen", "127.0.0.1:0"), "either --once or --listen"),
         (("--listen", "9187"), "no HOST:PORT"),
         (("--listen", "127.0.0.1:70000"), "no HOST:PORT"),
         (("--listen", "203.0.113.1:0"), "cannot listen on"),

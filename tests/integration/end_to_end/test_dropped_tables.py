@@ -97,7 +97,7 @@ def test_a_table_that_is_made_again_is_copied_by_the_next_run(
     site = _site(databases, tmp_path, article={"pre_creation_cmd": "drop"})
     site.at_publisher(*_MADE_AGAIN[how])
     said = good_run(site)[LOG_READER].notices
-    assert any("public.a of subscription reporting waits for a snapshot" in it for it in said)
+    assert any("public.a is copied to reporting again" in it for it in said)
     _is_replicated_again(site)
 
 
@@ -154,7 +154,7 @@ def test_a_table_that_was_renamed_or_taken_out_is_an_error_until_setup_copies_it
     said = _run_in_vain(site, 20)
     assert str(said.remedy).startswith("`tranrepl setup FILE`")
     assert [it.message for it in check(site.topology).problems] == [said.message]
-    assert any("public.a of subscription reporting waits for a snapshot" in it for it in site.set_up())
+    assert any("public.a is copied to reporting again" in it for it in site.set_up())
     good_run(site)
     _is_replicated_again(site)
 
@@ -303,7 +303,7 @@ def test_an_alteration_that_is_not_read_is_not_taken_by_setup_where_a_table_is_m
     site.at_publisher("DROP TABLE a", _MADE, _FILLED)
     assert site.read_log().error is not None
     site.at_publisher("ALTER TABLE b ADD COLUMN more int DEFAULT 4")
-    with pytest.raises(ConfigurationError, match="its table was altered, and the log reader has not read that yet"):
+    with pytest.raises(ConfigurationError, match="its table was altered, which the log reader has not read yet"):
         site.set_up()
     good_run(site)
     assert differing_rows(site) == {}

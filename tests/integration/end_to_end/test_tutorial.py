@@ -87,7 +87,7 @@ def test_the_tutorial_works_when_typed(own_server: PostgresServer, tmp_path: Pat
     own = blocks.own_server.replace("postgres://postgres:secret@127.0.0.1:5432", _address(own_server))
     assert own != blocks.own_server
     shown = _type("\n".join([activate, own, *blocks.steps]), tmp_path)
-    assert "shop: 2 articles, 1 subscription, nothing to mend" in shown
+    assert "shop: 2 articles, 1 subscription: no errors, no warnings" in shown
     assert "no commands" not in shown
     for line in _shown():
         assert line in shown

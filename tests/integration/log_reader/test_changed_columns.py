@@ -89,7 +89,7 @@ def test_an_article_of_all_columns_gains_a_new_one_by_snapshot(site: Site) -> No
     )
     site.at_subscriber("ALTER TABLE vendor ADD COLUMN grade int")
     done = site.set_up()
-    assert "article public.vendor of subscription reporting waits for a snapshot: column grade was added to it" in done
+    assert "article public.vendor is copied to reporting again: column grade was added to it" in done
     good_run(site)
     assert site.at_subscriber("SELECT * FROM vendor ORDER BY 1") == published(site)
     site.at_publisher("UPDATE vendor SET grade = 9 WHERE id > 4")

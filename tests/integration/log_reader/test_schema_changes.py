@@ -168,7 +168,7 @@ def test_a_rewrite_reinitializes_its_article(site: Site) -> None:
     result = _read(site)
     assert _shown(site)[1:] == [
         "2.1 1 add c double precision random(); unknown: column c was added with values that the log does not have",
-        "3.1 3 retype spare bigint; unknown: its rows were rewritten for another type of column spare",
+        "3.1 3 retype spare bigint; unknown: column spare got another type",
     ]
     assert any("public.item of subscription reporting" in it for it in result.notices)
 
@@ -200,10 +200,10 @@ def test_names_in_the_file_follow_a_rename(databases: DatabasesFactory, tmp_path
     assert article.filter == "\"title\" > 'a'"
     site.at_publisher("DELETE FROM thing")
     assert _read(site).commands == 2
-    assert [it for it in check(site.topology).warnings if "was altered since" in it] == [
+    assert [it for it in check(site.topology).warnings if "was altered: " in it] == [
         (
-            "article public.item: its table was altered since; write source: public.thing and destination: "
-            "public.item; columns: [id, title, price]; filter: \"title\" > 'a'; lob_columns: [title] in the file"
+            "article public.item: its table was altered: write `source: public.thing` and `destination: public.item`, "
+            "`columns: [id, title, price]`, `filter: \"title\" > 'a'`, `lob_columns: [title]` into the file"
         )
     ]
 

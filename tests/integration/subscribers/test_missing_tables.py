@@ -53,8 +53,7 @@ def test_a_table_that_was_dropped_at_a_subscriber_is_copied_again(databases: Dat
         for it in ("reporting", "archive")
     ]
     assert [it for it in site.set_up() if "missing" in it] == [
-        f"article public.item of subscription {it} waits for a snapshot: table public.item_copy was missing at "
-        f"Subscriber {it}"
+        f"article public.item is copied to {it} again: table public.item_copy was missing at Subscriber {it}"
         for it in ("reporting", "archive")
     ]
     assert not [it for it in check(site.topology).warnings if "missing" in it]
@@ -92,7 +91,7 @@ def test_a_partition_that_was_dropped_at_a_subscriber_is_copied_again(
     site.read_log().raise_error()
     said = "partition public.item_low of table public.item"
     assert [it for it in check(site.topology).warnings if f"{said} is missing, with its rows" in it]
-    waits = "article public.item of subscription reporting waits for a snapshot"
+    waits = "article public.item is copied to reporting again"
     assert site.set_up()[0] == f"{waits}: {said} was missing at Subscriber reporting"
     good_run(site)
     assert differing_rows(site) == {}

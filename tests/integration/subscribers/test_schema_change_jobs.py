@@ -116,7 +116,7 @@ def test_an_article_waits_for_a_snapshot_where_its_values_are_written_otherwise(
     result.raise_error()
     (notice,) = result.notices
     assert notice == (
-        "article public.host of subscription reporting waits for a snapshot: column at changed from cidr to inet, "
+        "article public.host is copied to reporting again: column at changed from cidr to inet, "
         "which is written otherwise"
     )
     assert mariadb.execute("SELECT * FROM other", database=mariadb_database) == [(1,)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.example_publication import EXAMPLE
-from tranrepl.admin.airflow_pools import missing_pools
+from tranrepl.admin.check import in_numbers
 from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.store_check import store_error
@@ -213,12 +213,9 @@ def test_a_store_without_its_jars_or_rights_is_told_with_the_way(monkeypatch: py
     assert "check the host and port" in (store_error("hdfs://there:1/store", away).report.remedy or "")
 
 
-def test_pools_are_not_looked_for_where_there_is_no_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", raising=False)
-    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "absent"))
-    with pytest.raises(ConfigurationError, match="pools were not looked for: no Airflow with a database") as refused:
-        missing_pools(Publication.model_validate(EXAMPLE))
-    assert refused.value.report.remedy == "where its scheduler runs, it creates those that are missing"
+def test_a_check_ends_with_what_it_counted() -> None:
+    assert in_numbers(0, 2) == "no errors, 2 warnings"
+    assert in_numbers(1, 0) == "1 error, no warnings"
 
 
 @pytest.mark.parametrize("wanted", ["public.Ticket", "public.tickets", "sales.ticket", "public.tiket", "TICKET.ticket"])

@@ -104,6 +104,9 @@ def test_help_lists_every_verb_and_tells_of_connections() -> None:
     text = _help()
     assert all(f" {verb} " in text for verb in VERBS)
     assert "AIRFLOW_CONN_<ID>" in text
+    groups = [text.index(f" {it} ") for it in ("Set up", "Run", "Look", "Mend", "Remove")]
+    assert groups == sorted(groups)
+    assert [it for it in ([], ["run"], ["status"]) if "<bool>" in _help(*it) or "list[Path]" in _help(*it)] == []
 
 
 @pytest.mark.parametrize(

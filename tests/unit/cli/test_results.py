@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tranrepl.cli import results
 from tranrepl.errors import ErrorKind, ErrorReport
-from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.jobs.results import JobResult, TableChange, TableProgress
 
 _COPIED = TableProgress(article="public.orders", rows=6_172_839, bytes=1_200_000_000, share=1.0, seconds=61.0)
 
@@ -60,6 +60,49 @@ def test_what_failed_fits_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_a_schema_change_is_one_line_that_says_what_the_file_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    renamed = TableChange(article="shop.line", what="column note renamed to remark")
+    added = TableChange(article="shop.line", what="column price added")
+    other = TableChange(article="shop.orders", what="column a added")
+    statements = ('Subscriber mart: ALTER TABLE "shop"."line" ADD COLUMN price', "created procedure p at Subscriber x")
+    yours = "Subscriber mart: procedure put_line is your own, and stays"
+    done = JobResult(
+        commands=3,
+        table_changes=(renamed, added),
+        applied_schema_changes=(*statements, yours),
+        notices=(*statements, yours),
+    )
+    told = {
+        "log reader": JobResult(
+            commands=3,
+            table_changes=(renamed, added, other),
+            file_edits={"shop.line": "write `columns: [id, remark]` into the file"},
+            notices=("shop.line: column note renamed to remark",),
+        ),
+        "reporting": done,
+        "mart": done.model_copy(update={"notices": statements}),
+    }
+    lines = " ".join(" ".join(_lines(told, monkeypatch)).partition("┏")[0].split())
+    assert lines == (
+        "shop.line: column note renamed to remark, column price added (2 Subscribers); "
+        "write `columns: [id, remark]` into the file shop.orders: column a added (captured)"
+    )
+    assert capsys.readouterr().err == f"warning: reporting: {yours}\n"
+
+
+def test_a_snapshot_that_was_not_due_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = ErrorReport(kind=ErrorKind.CONFIGURATION, message="Subscriber mart does not answer")
+    cells = _cells(_lines({"mart snapshot": JobResult(error=refused), "mart": JobResult(error=refused)}, monkeypatch))
+    assert [row[:2] for row in cells] == [["step", "status"], ["mart", "failed"]]
+
+
 def test_a_snapshot_by_itself_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = _cells(_lines({"reporting": JobResult(snapshot=(_COPIED,), seconds=1.0)}, monkeypatch))
     assert [row[0] for row in cells] == ["snapshot", "reporting"]
+
+
+def test_a_rate_below_one_is_not_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    (_, row) = _cells(_lines({"reporting": JobResult(commands=1, seconds=3.0)}, monkeypatch))
+    assert row[-1] == "0.33"

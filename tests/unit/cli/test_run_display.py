@@ -35,7 +35,7 @@ def _row(commands: int, xact_seqno: int = 0) -> dict[str, Any]:
 
 def test_a_line_tells_commands_rate_and_what_is_left(clock: _Clock) -> None:
     display = RunDisplay("reporting")
-    assert line(display, 80) == "reporting  looking what there is to do"
+    assert line(display, 80) == "reporting  checking for work"
     display.expect(UndeliveredCommands(3_000_000))
     assert line(display, 80) == "reporting  starting Spark"
     display.show(_row(0))

@@ -27,14 +27,15 @@ _TABLES = [
 
 def _rendered(width: int, most: int) -> list[str]:
     out = StringIO()
-    Console(file=out, width=width, color_system=None).print(table_bars(_TABLES, width, most))
+    Console(file=out, width=width, color_system=None).print(table_bars("reporting", _TABLES, width, most))
     return out.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_a_bar_for_each_table_is_a_line_that_fits(width: int) -> None:
     lines = _rendered(width, most=4)
-    assert lines.pop(0).split() == ["rows", "size", "rate", "left"]
+    assert lines.pop(0).split() == ["reporting", "rows", "size", "rate", "left"]
+    assert lines.pop().split() == ["4", "tables", "100,234,572", "10.0", "GB"]
     assert len(lines) == len(_TABLES)
     assert all(len(line.rstrip()) <= width for line in lines)
     numbers = (
@@ -48,7 +49,7 @@ def test_a_bar_for_each_table_is_a_line_that_fits(width: int) -> None:
 
 
 def test_where_tables_are_more_than_lines_those_on_their_way_come_first() -> None:
-    lines = [line.split()[0] for line in _rendered(100, most=3)[1:]]
+    lines = [line.split()[0] for line in _rendered(100, most=3)[1:-1]]
     assert lines[0].startswith("public.a_")
     assert lines[1:] == ["public.on_its_way", "and"]
 

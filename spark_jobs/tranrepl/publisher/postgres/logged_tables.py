@@ -260,7 +260,7 @@ class _BatchReading:
             source=article.source, article_id=article.article_id, new_article_id=None, tag=gone.tag, notes=(note,)
         )
         self.batch.changes.append(FoundChange(index, article, change))
-        self.batch.definitions.append(FoundDefinition(index, None, _notices(change.source, gone.tag, change.notes)))
+        self.batch.definitions.append(FoundDefinition(index, None, _notices(change.source, change.notes)))
         for object_id in self.tables.articles.of_article(article):
             self._use(index, Layout(article, object_id, 0, _NOWHERE, passed_over_to=_FOREVER))
         self.tables.articles.remove(article)
@@ -294,7 +294,7 @@ class _BatchReading:
         notes = list(found.notes)
         if latest is None or latest.ends_command:
             notes += notes_of_what_stays(before, altered)
-        notices = _notices(article.source, altered.tag, notes)
+        notices = _notices(article.source, notes)
         self.batch.definitions.append(FoundDefinition(index, changed, notices))
         if found.is_new:
             self._refit(index, changed, commit_lsn)
@@ -403,5 +403,5 @@ def _is_table(article: RegisteredArticle, gone: UnpublishedTable) -> bool:
     return article.definition is not None and article.definition.name == gone.name
 
 
-def _notices(source: object, tag: str, notes: Sequence[str]) -> list[str]:
-    return [f"table {source} was altered ({tag}): {note}" for note in notes]
+def _notices(source: object, notes: Sequence[str]) -> list[str]:
+    return [f"{source}: {note}" for note in notes]
