@@ -107,6 +107,9 @@ class TableDescription:
     """By column, those that belong to it: of identity and serial columns. Empty where they were not queried."""
     partitioning: Partitioning | None = None
     """None where it is not partitioned, or it was not queried."""
+    type_statements: Mapping[int, str] = field(default_factory=dict)
+    """By its number, what creates a domain or a composite type of a column, in the Publisher's SQL: for a person to
+    read and run. Empty where it was not queried."""
     definition: TableDefinition | None = None
     """What a schema change is found by; None where it was not queried."""
 

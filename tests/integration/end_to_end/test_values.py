@@ -15,6 +15,7 @@ from support.every_type import TYPES, change_every_value, differing_values, ever
 from support.in_process import replicate_stored
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.check import check
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.binary_messages import TextForm
@@ -83,18 +84,27 @@ def test_every_type_arrives_out_of_an_array(
     assert differing_values(site) == []
 
 
-def test_a_type_that_the_subscriber_lacks_stops_the_setup(databases: DatabasesFactory, tmp_path: Path) -> None:
-    site = Site(databases(), tmp_path / "store", ["public.t"])
-    site.at_publisher(TYPES, "CREATE TABLE t (id int PRIMARY KEY, n numeric(9, 2), m public.mood, p public.pair[])")
+def test_setup_creates_an_enumerated_type_and_gives_the_statement_of_another_one(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.t", "public.u"])
+    columns = "(id int PRIMARY KEY, n numeric(9, 2), m public.mood, p public.pair[])"
+    site.at_publisher(TYPES, f"CREATE TABLE t {columns}", f"CREATE TABLE u {columns}")
+    assert len(check(site.topology).problems) == 1
     with pytest.raises(ConfigurationError) as refused:
         site.set_up()
-    assert refused.value.message == (
-        "article public.t: Subscriber reporting: column 'm': type public.mood does not exist"
-    )
-    assert refused.value.report.remedy
+    assert refused.value.message == "Subscriber reporting has no type public.pair"
+    statement, _, then = str(refused.value.report.remedy).removeprefix("run at the Subscriber: ").partition("; ")
+    assert then.startswith("then `tranrepl setup FILE`")
     assert site.at_publisher("SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
     assert site.at_publisher("SELECT pubname FROM pg_publication") == []
     assert site.at_subscriber("SELECT to_regclass('public.t')") == [(None,)]
+    site.at_subscriber(statement)
+    assert "created type public.mood at Subscriber reporting" in site.set_up()
+    attributes = (
+        "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = 'public.pair'::regclass"
+    )
+    assert site.at_subscriber(attributes) == site.at_publisher(attributes)
 
 
 def test_the_failing_command_is_named_whatever_the_defaults(databases: DatabasesFactory, tmp_path: Path) -> None:

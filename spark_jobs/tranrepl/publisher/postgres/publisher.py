@@ -65,6 +65,7 @@ from tranrepl.publisher.postgres.table_ranges import table_sizes
 from tranrepl.publisher.postgres.teardown import KnownIdentities, find_removal, remove, require_no_reader
 from tranrepl.publisher.postgres.token_messages import post_token
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
+from tranrepl.publisher.postgres.user_types import type_statements
 from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, Say, Tables
 from tranrepl.settings.publication import Article
 
@@ -104,6 +105,10 @@ class PostgresPublisher:
             partitioning = partitionings(self.session, divided)
             with self.session.transaction():
                 definitions = read_definitions(self.session, [it.object_id for it in found.values()], holds_from)
+                types = {
+                    part.oid for it in definitions.values() for column in it.columns for part in column.types or ()
+                }
+                statements = type_statements(self.session, types)
         now = self._published([it.object_id for it in found.values()])
         return {
             name: replace(
@@ -111,6 +116,7 @@ class PostgresPublisher:
                 file=now[it.object_id].file if it.object_id in now else it.file,
                 sequences=sequences.get(it.object_id, {}),
                 partitioning=partitioning.get(it.object_id),
+                type_statements=statements,
                 definition=definitions.get(it.object_id),
             )
             for name, it in found.items()

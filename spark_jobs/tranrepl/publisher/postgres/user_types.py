@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from hashlib import md5
+
+from tranrepl.postgres.session import Session
 
 FIRST_OWN_TYPE = 16384
 """Types of a database's users have this number or a higher one."""
@@ -33,3 +36,26 @@ TYPES_OF_COLUMN = """CASE WHEN a.atttypid < 16384 THEN '[]' ELSE (
 
 ENUMERATED_FORM = md5(b"e|0|-1|f", usedforsecurity=False).hexdigest()
 """The form that this gives to every enumerated type."""
+
+_STATEMENTS = """
+SELECT t.oid::bigint, CASE t.typtype
+  WHEN 'd' THEN pg_catalog.concat('CREATE DOMAIN ', pg_catalog.format_type(t.oid, NULL), ' AS ',
+    pg_catalog.format_type(t.typbasetype, t.typtypmod), CASE WHEN t.typnotnull THEN ' NOT NULL' END,
+    (SELECT pg_catalog.string_agg(' ' || pg_catalog.pg_get_constraintdef(k.oid), '' ORDER BY k.conname)
+       FROM pg_catalog.pg_constraint k WHERE k.contypid = t.oid AND k.contype = 'c'))
+  ELSE pg_catalog.concat('CREATE TYPE ', pg_catalog.format_type(t.oid, NULL), ' AS (',
+    (SELECT pg_catalog.string_agg(
+              pg_catalog.quote_ident(p.attname) || ' ' || pg_catalog.format_type(p.atttypid, p.atttypmod), ', '
+              ORDER BY p.attnum)
+       FROM pg_catalog.pg_attribute p WHERE p.attrelid = t.typrelid AND p.attnum > 0 AND NOT p.attisdropped), ')')
+  END
+  FROM pg_catalog.pg_type t WHERE t.oid = ANY (%s::oid[]) AND t.typtype IN ('d', 'c')
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend x
+                    WHERE x.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND x.objid = t.oid AND x.deptype = 'e')
+"""
+
+
+def type_statements(session: Session, types: Collection[int]) -> dict[int, str]:
+    """Return what creates those of the types that are domains or composite types, and no extension's, by their
+    numbers."""
+    return dict(session.execute(_STATEMENTS, [list(types)]).fetchall()) if types else {}

@@ -46,14 +46,19 @@ def right_problems(
         if schema not in wanted and not _exist(session, schema, [name]):
             wanted[schema] = (*_ROWS, *_TABLES)
     login, _ = _account(session)
+    lacking = {
+        schema: [it for it in rights if it not in _granted(session, ours, schema)] for schema, rights in wanted.items()
+    }
     grants = [
-        f"GRANT {', '.join(lacking)} ON {_quoted_exactly(schema)}.* TO {_grantee(session)}"
-        for schema, rights in wanted.items()
-        if (lacking := [it for it in rights if it not in _granted(session, ours, schema)])
+        f"GRANT {', '.join(rights)} ON {_quoted_exactly(schema)}.* TO {_grantee(session)}"
+        for schema, rights in lacking.items()
+        if rights
     ]
+    databases = ", ".join(schema for schema, rights in lacking.items() if rights and schema != home)
     if grants:
         yield MissingRightError(
-            f"{where}: login {login} may not create what setup creates",
+            f"{where}: login {login} may not create what setup creates"
+            + (f"; a schema is a database there: {databases}" if databases else ""),
             **Codes.MARIADB.value.numbered(_ACCESS_DENIED),
             remedy="let an administrator run:\n" + "\n".join(f"{it};" for it in grants),
         )

@@ -7,18 +7,15 @@ Source: PostgreSQL documentation, `ALTER TABLE`, `ALTER TYPE`, `SET CONSTRAINTS`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import psycopg
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.names import name_parts
 from tranrepl.model.schema_change import ColumnAction, SchemaChange
-from tranrepl.model.table_definition import DefinedType
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.schema.words import change_in_words
@@ -36,6 +33,7 @@ from tranrepl.subscriber.postgres.enum_labels import (
     rename_types,
     type_numbers,
 )
+from tranrepl.subscriber.postgres.missing_types import missing_types, way_on
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.postgres.rights import LET_OWNER, lets_procedures_follow, not_owned, type_problems
@@ -161,48 +159,22 @@ class PostgresSchemaChanges(SchemaChanges):
             raise
 
 
-_THERE = "SELECT pg_catalog.to_regtype(%s) IS NOT NULL"
-_SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)"
-
-
 def _require_types(session: Session, where: str, change: SchemaChange, new: RegisteredArticle) -> None:
     """Raise ConfigurationError where a column is to have a type that is not there, with the statements that make it, or
     one that runs the code of others."""
     for part in change.columns:
         chosen = part.action in (ColumnAction.ADD, ColumnAction.RETYPE) and part.generation_expression is None
-        missing = list(_missing(session, new, part.type_name)) if chosen else []
+        columns = () if new.definition is None else new.definition.columns
+        needed = next(([it] for it in columns if it.type_name == part.type_name), [])
+        missing = missing_types(session, needed) if chosen else []
         if missing:
             raise ConfigurationError(
                 f"article {change.source}: {where}: column {part.column} is to have type {part.type_name}, and there "
                 f"is no type {', '.join(it.name for it in missing)}",
-                remedy=f"{'; '.join(_way_on(session, it) for it in missing)}; then `tranrepl run FILE`. Where the type "
+                remedy=f"{'; '.join(way_on(session, it) for it in missing)}; then `tranrepl run FILE`. Where the type "
                 "is there by another name, rename it instead (ALTER TYPE ... RENAME TO ..., SET SCHEMA ...)",
                 article=str(change.source),
             )
         at = f"article {change.source}: {where}"
         for problem in type_problems(session, at, part.column, part.type_name or "") if chosen else ():
             raise problem
-
-
-def _missing(session: Session, article: RegisteredArticle, type_name: str | None) -> Iterator[DefinedType]:
-    """Yield the types that a column's type is made of and that are not there, enumerated ones first."""
-    columns = () if article.definition is None else article.definition.columns
-    types = next((it.types for it in columns if it.type_name == type_name), None) or ()
-    for it in sorted(types, key=lambda of: of.labels is None):
-        # An array comes with its type.
-        if not it.name.endswith("[]") and session.execute(_THERE, [it.name]).fetchone() != (True,):
-            yield it
-
-
-def _way_on(session: Session, missing: DefinedType) -> str:
-    if missing.labels is None:
-        return (
-            f"create type {missing.name} at the Subscriber as it is at the Publisher, or the extension that it "
-            "belongs to"
-        )
-    labels = sql.SQL(", ").join(map(sql.Literal, missing.labels))
-    statements = [sql.SQL("CREATE TYPE {} AS ENUM ({})").format(type_sql(missing.name), labels)]
-    schema = name_parts(missing.name)[0]
-    if session.execute(_SCHEMA_THERE, [schema]).fetchone() != (True,):
-        statements.insert(0, sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
-    return f"run at the Subscriber: {'; '.join(it.as_string(None) for it in statements)}"

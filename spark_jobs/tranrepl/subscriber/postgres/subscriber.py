@@ -35,6 +35,7 @@ from tranrepl.subscriber.postgres.destination import (
     has_destination,
     intended_target,
 )
+from tranrepl.subscriber.postgres.missing_types import missing_types, way_on
 from tranrepl.subscriber.postgres.partition_changes import why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_setup import accepts_call, made_procedures
@@ -82,7 +83,7 @@ class PostgresSubscriber(Subscriber):
         columns = source.published(article.columns)
         table = find_destination(self.driver, self.where, article.destination_table)
         if table is None:
-            yield from self._type_problems(article, columns)
+            yield from self._type_problems(article, source, columns)
             return
         if table.kind not in ("table", "partitioned table"):
             yield ConfigurationError(
@@ -94,11 +95,28 @@ class PostgresSubscriber(Subscriber):
         for column in columns:
             yield from self._column_problems(article, delivered, table, column)
 
-    def _type_problems(self, article: Article, columns: Sequence[ColumnDescription]) -> Iterator[ConfigurationError]:
-        """Yield types that a table made by `tranrepl setup` would need, and that are missing or run the code of
-        others."""
+    def _type_problems(
+        self, article: Article, source: TableDescription, columns: Sequence[ColumnDescription]
+    ) -> Iterator[ConfigurationError]:
+        """Yield types that a table made by `tranrepl setup` would need, and that are missing or run the code of others.
+        Setup creates enumerated ones."""
         at = f"article {article.source}: {self.where}"
+        names = {it.name for it in columns}
+        defined = [] if source.definition is None else [it for it in source.definition.columns if it.name in names]
+        with translated_errors(self.where):
+            missing = missing_types(self.driver, defined)
+            for it in missing:
+                if it.labels is None:
+                    # Without the article: the type of several is one problem.
+                    yield ConfigurationError(
+                        f"{self.where} has no type {it.name}",
+                        remedy=f"{way_on(self.driver, it, source.type_statements.get(it.oid))}; then `tranrepl setup "
+                        "FILE`. Or leave its columns out of the article",
+                    )
+        made = {it.name for it in defined if any(type_ in missing for type_ in it.types or ())}
         for column in columns:
+            if column.name in made:
+                continue
             with translated_errors(self.where):
                 found = self.driver.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
             if found == (None,):

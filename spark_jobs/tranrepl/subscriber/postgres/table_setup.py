@@ -8,7 +8,7 @@ from psycopg import sql
 
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.model.table_definition import Generation
+from tranrepl.model.table_definition import DefinedColumn, Generation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import expression_sql, is_left_out, type_sql
 from tranrepl.postgres.session import Session, translated_errors
@@ -18,6 +18,7 @@ from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.destination import has_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
+from tranrepl.subscriber.postgres.missing_types import create_enumerated, missing_types
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.rights import create_missing_schema
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -40,6 +41,8 @@ def create_destination(
         if has_destination(session, where, name):
             return [*_add_labels(session, where, name, source), *_create_partitions(session, where, article, source)]
         create_missing_schema(session, where, name.schema)
+        types = [it for it in missing_types(session, _defined(article, source)) if it.labels is not None]
+        created = [done for it in types for done in create_enumerated(session, where, it)]
         session.execute(_create_table(session, name, article, source))
         # A snapshot may build the indexes of such a table after it is loaded.
         SnapshotRows(core(session), POSTGRES, key).add_created(str(article.source))
@@ -51,11 +54,18 @@ def create_destination(
             if it.generation_expression is not None and is_left_out(it.generation_expression)
         ]
         return [
+            *created,
             f"created table {name} at {where}",
             *labels,
             *left,
             *_create_partitions(session, where, article, source),
         ]
+
+
+def _defined(article: Article, source: TableDescription) -> list[DefinedColumn]:
+    """Return the published columns as the table's definition has them."""
+    names = {it.name for it in source.published(article.columns)}
+    return [] if source.definition is None else [it for it in source.definition.columns if it.name in names]
 
 
 def _add_labels(session: Session, where: str, table: TableName, source: TableDescription) -> list[str]:
