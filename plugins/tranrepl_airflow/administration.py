@@ -16,7 +16,7 @@ from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import sent
 from tranrepl_airflow.cleanup import CleanupOperator
-from tranrepl_airflow.dag_builder import ADMINISTRATION_PREFIX, RETRY_DELAY, START_DATE, TAG
+from tranrepl_airflow.dag_builder import ADMINISTRATION_SUFFIX, RETRY_DELAY, START_DATE, Tag
 from tranrepl_airflow.documentation import ADMINISTRATION_TASKS, administration_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
@@ -36,13 +36,13 @@ def administration_dag(publication: Publication, settings_file: str | None = Non
     """Build the DAG: a task for each action, of which a run's parameters choose one."""
     settings = publication.model_dump(mode="json")
     with DAG(
-        dag_id=f"{ADMINISTRATION_PREFIX}{publication.publication}",
+        dag_id=f"{publication.publication}{ADMINISTRATION_SUFFIX}",
         schedule=None,
         start_date=START_DATE,
         max_active_runs=1,
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
-        tags=[TAG],
+        tags=[publication.publication, Tag.ADMINISTER.value],
         params=administration_parameters(publication),
         doc_md=administration_doc(publication),
     ) as dag:

@@ -121,9 +121,9 @@ def alert_early(publication: Publication, place: Place, context: Mapping[str, An
     try:
         found = _new_warnings(publication)
     except ReplicationError as error:
-        log.warning("Early warnings were not looked for: %s", one_event(error.message))
+        log.warning("Early warnings were not checked: %s", one_event(error.message))
     except Exception:
-        log.exception("Early warnings were not looked for")
+        log.exception("Early warnings were not checked")
     else:
         for it in found:
             notify_all(

@@ -43,7 +43,7 @@ def _asked(alert: Alert) -> str:
         return try_out()
     test = getattr(getattr(notifier, "hook", None), "test_connection", None)
     if test is None:
-        return "it is there; only `tranrepl alert FILE --test` tells whether it sends"
+        return "it can be imported; `tranrepl alert FILE --test` shows whether it sends"
     works, said = test()
     if not works:
         raise RuntimeError(said)

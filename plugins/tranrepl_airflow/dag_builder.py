@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +47,33 @@ from tranrepl_airflow.operators import (
 )
 from tranrepl_airflow.run_bounds import RUN_BOUND, RunIsOverOperator, run_end
 
-TAG = "replication"
+
+class Tag(StrEnum):
+    """What a DAG is for: one of its tags; another one is its publication."""
+
+    REPLICATE = "replicate"
+    VALIDATE = "validate"
+    SET_UP = "set up"
+    REINITIALIZE = "reinitialize"
+    ADMINISTER = "administer"
+    CLEAN_UP = "clean up"
+
+
 BROKEN_TAG = "broken"
 CLEANUP_DAG_ID = "distribution_cleanup"
-VALIDATION_PREFIX = "validation_"
-REINITIALIZATION_PREFIX = "reinitialize_"
-SETUP_PREFIX = "setup_"
-ADMINISTRATION_PREFIX = "administration_"
+VALIDATION_SUFFIX = "_validate"
+REINITIALIZATION_SUFFIX = "_reinitialize"
+SETUP_SUFFIX = "_setup"
+ADMINISTRATION_SUFFIX = "_administer"
 _OTHER_DAGS = {
-    VALIDATION_PREFIX: "validation",
-    REINITIALIZATION_PREFIX: "reinitialization",
-    SETUP_PREFIX: "setup",
-    ADMINISTRATION_PREFIX: "administration",
+    VALIDATION_SUFFIX: "validation",
+    REINITIALIZATION_SUFFIX: "reinitialization",
+    SETUP_SUFFIX: "setup",
+    ADMINISTRATION_SUFFIX: "administration",
 }
-"""A publication's other DAGs, by the prefix of their ids; the publication's name follows."""
+"""A publication's other DAGs, by the suffix of their ids. The publication's name comes first: a list sorts by it."""
+REINITIALIZATION_TASKS = "reinitialize_"
+"""What the ids of its tasks begin with; the subscription's name follows."""
 START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
 """Before any data there is: a backfill cannot reach further back than a DAG's start."""
 RETRY_DELAY = timedelta(seconds=30)
@@ -98,7 +112,7 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        tags=[TAG],
+        tags=[publication.publication, Tag.REPLICATE.value],
         doc_md=documentation.publication_doc(publication),
         deadline=_deadline(publication),
     ) as dag:
@@ -135,7 +149,7 @@ def broken_dag(path: Path, message: str) -> DAG:
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        tags=[TAG, BROKEN_TAG],
+        tags=[dag_id, Tag.REPLICATE.value, BROKEN_TAG],
         doc_md=documentation.broken_doc(message),
     ) as dag:
         BrokenSettingsOperator(task_id="settings", message=message, doc_md=documentation.BROKEN_SETTINGS)
@@ -153,7 +167,7 @@ def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        tags=[TAG],
+        tags=[Tag.CLEAN_UP.value],
         doc_md="Removes stored commands that every Subscriber has, and history that is too old, as each publication's "
         "`min_distretention`, `max_distretention`, `history_retention` and `measurement_retention` say.",
     ) as dag:
@@ -187,12 +201,12 @@ def _require_own_name(publication: Publication, path: Path) -> None:
         raise ConfigurationError(
             f"{path}: publication: {name!r} is the name of another DAG, the clean-up", remedy="allowed: another name"
         )
-    for prefix, what in _OTHER_DAGS.items():
-        if name.startswith(prefix):
+    for suffix, what in _OTHER_DAGS.items():
+        if name.endswith(suffix):
             raise ConfigurationError(
                 f"{path}: publication: {name!r} is the name of another DAG, the {what} of publication "
-                f"{name.removeprefix(prefix)!r}",
-                remedy=f"allowed: a name that does not begin with {prefix}",
+                f"{name.removesuffix(suffix)!r}",
+                remedy=f"allowed: a name that does not end with {suffix}",
             )
     if publication.publication != path.stem:
         raise ConfigurationError(

@@ -19,11 +19,11 @@ from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.administration import administration_dag
 from tranrepl_airflow.dag_builder import (
-    ADMINISTRATION_PREFIX,
+    ADMINISTRATION_SUFFIX,
     CLEANUP_DAG_ID,
-    REINITIALIZATION_PREFIX,
-    SETUP_PREFIX,
-    VALIDATION_PREFIX,
+    REINITIALIZATION_SUFFIX,
+    SETUP_SUFFIX,
+    VALIDATION_SUFFIX,
     build_cleanup_dag,
     build_dag,
     dag_id_of,
@@ -54,12 +54,12 @@ class DagKind(StrEnum):
 
 
 _BESIDE: Mapping[DagKind, tuple[str, Callable[[Publication, str], DAG | None]]] = {
-    DagKind.VALIDATION: (VALIDATION_PREFIX, validation_dag),
-    DagKind.REINITIALIZATION: (REINITIALIZATION_PREFIX, reinitialization_dag),
-    DagKind.SETUP: (SETUP_PREFIX, setup_dag),
-    DagKind.ADMINISTRATION: (ADMINISTRATION_PREFIX, administration_dag),
+    DagKind.VALIDATION: (VALIDATION_SUFFIX, validation_dag),
+    DagKind.REINITIALIZATION: (REINITIALIZATION_SUFFIX, reinitialization_dag),
+    DagKind.SETUP: (SETUP_SUFFIX, setup_dag),
+    DagKind.ADMINISTRATION: (ADMINISTRATION_SUFFIX, administration_dag),
 }
-"""A publication's DAGs beside the one that replicates: the prefix of their ids, and how each is built."""
+"""A publication's DAGs beside the one that replicates: the suffix of their ids, and how each is built."""
 
 
 def build_dags(folder: str | Path | None = None, *kinds: DagKind) -> list[DAG]:
@@ -78,8 +78,8 @@ def build_dags(folder: str | Path | None = None, *kinds: DagKind) -> list[DAG]:
         elif kind is DagKind.REPLICATION:
             dags += [build_dag(it) for it in files if wanted in (None, dag_id_of(it))]
         else:
-            prefix, build = _BESIDE[kind]
-            dags += [_usable(it, build) for it in files if wanted in (None, f"{prefix}{dag_id_of(it)}")]
+            suffix, build = _BESIDE[kind]
+            dags += [_usable(it, build) for it in files if wanted in (None, f"{dag_id_of(it)}{suffix}")]
     return [it for it in dags if it is not None]
 
 

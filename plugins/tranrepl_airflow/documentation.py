@@ -128,9 +128,9 @@ def publication_doc(publication: Publication) -> str:
         f"{articles}\n\n{subscriptions}\n\n"
         f"{_bounds(publication)} The run's note says what was delivered.\n\n"
         f"A red task: its log ends with what to do, and {_RUNBOOK} says more.\n\n"
-        f"`validation_{publication.publication}` compares both ends, `reinitialize_{publication.publication}` "
-        f"reinitializes subscriptions, `setup_{publication.publication}` checks and sets up, "
-        f"`administration_{publication.publication}` has what an administrator does by hand.\n"
+        f"`{publication.publication}_validate` compares both ends, `{publication.publication}_reinitialize` "
+        f"reinitializes subscriptions, `{publication.publication}_setup` checks and sets up, "
+        f"`{publication.publication}_administer` has what an administrator does by hand.\n"
     )
 
 

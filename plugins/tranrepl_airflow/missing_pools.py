@@ -32,7 +32,7 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Air
         return
     for pool in sorted({task.pool for task in dag.tasks if task.pool.startswith(PREFIX)}):
         if session.execute(_insert(session, pool)).rowcount == 1:  # type: ignore[attr-defined]
-            log.warning("Created pool %s, which was missing; `tranrepl setup` creates pools", pool)
+            log.info("Created pool %s", pool)
 
 
 def _insert(session: Session, pool: str) -> Any:

@@ -14,7 +14,7 @@ from tranrepl.next_steps import Place
 from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import tried
-from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_PREFIX, START_DATE, TAG
+from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_SUFFIX, START_DATE, Tag
 from tranrepl_airflow.documentation import CHECK, SETUP, setup_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
@@ -53,21 +53,22 @@ class CheckReport(BaseModel):
     @property
     def in_words(self) -> str:
         """The report as a line."""
-        found = counted(len(self.problems), "problem") if self.problems else "nothing to mend"
-        warned = f", {counted(len(self.warnings), 'warning')}" if self.warnings else ""
-        return f"{counted(self.articles, 'article')}, {counted(self.subscriptions, 'subscription')}: {found}{warned}"
+        from tranrepl.admin.check import in_numbers
+
+        found = in_numbers(len(self.problems), len(self.warnings))
+        return f"{counted(self.articles, 'article')}, {counted(self.subscriptions, 'subscription')}: {found}"
 
 
 def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG:
     """Build the DAG: `check`, and `setup` after it unless only a check is wanted."""
     with DAG(
-        dag_id=f"{SETUP_PREFIX}{publication.publication}",
+        dag_id=f"{publication.publication}{SETUP_SUFFIX}",
         schedule=None,
         start_date=START_DATE,
         max_active_runs=1,
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
-        tags=[TAG],
+        tags=[publication.publication, Tag.SET_UP.value],
         params=setup_parameters(),
         doc_md=setup_doc(publication),
     ) as dag:

@@ -16,7 +16,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl_airflow.alert_callbacks import task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
-from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, RETRY_DELAY, START_DATE, TAG
+from tranrepl_airflow.dag_builder import REINITIALIZATION_SUFFIX, REINITIALIZATION_TASKS, RETRY_DELAY, START_DATE, Tag
 from tranrepl_airflow.documentation import REINITIALIZE, reinitialization_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import resolve_connections
@@ -36,19 +36,19 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
     if not subscriptions:
         return None
     with DAG(
-        dag_id=f"{REINITIALIZATION_PREFIX}{publication.publication}",
+        dag_id=f"{publication.publication}{REINITIALIZATION_SUFFIX}",
         schedule=None,
         start_date=START_DATE,
         max_active_runs=1,
         # Nothing runs here that nobody asked for, and who asks should not have to unpause it first.
         is_paused_upon_creation=False,
-        tags=[TAG],
+        tags=[publication.publication, Tag.REINITIALIZE.value],
         params=reinitialization_parameters(publication, subscriptions),
         doc_md=reinitialization_doc(publication),
     ) as dag:
         for subscription in subscriptions:
             ReinitializeOperator(
-                task_id=f"{REINITIALIZATION_PREFIX}{subscription}",
+                task_id=f"{REINITIALIZATION_TASKS}{subscription}",
                 publication=publication.model_dump(mode="json"),
                 settings_file=settings_file,
                 subscription=subscription,

@@ -17,7 +17,7 @@ from tranrepl.printable import one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
-from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, TAG, VALIDATION_PREFIX
+from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, VALIDATION_SUFFIX, Tag
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.documentation import DELIVERED, EQUAL, VALIDATE, validation_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES, StartRule
@@ -39,13 +39,13 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
         new_notifier(alert)
     schedule = publication.validation_schedule
     with DAG(
-        dag_id=f"{VALIDATION_PREFIX}{publication.publication}",
+        dag_id=f"{publication.publication}{VALIDATION_SUFFIX}",
         schedule=None if schedule is None else CronTriggerTimetable(schedule, timezone="UTC"),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
         allowed_run_types=NOT_BACKFILLED,  # type: ignore[arg-type]  # values are taken too
-        tags=[TAG],
+        tags=[publication.publication, Tag.VALIDATE.value],
         params=validation_parameters(publication),
         doc_md=validation_doc(publication),
     ) as dag:

@@ -79,24 +79,24 @@ def _report(run: DagRun, task: str) -> Any:
 
 
 def test_a_check_reports_and_changes_nothing(site: Site, dags: dict[str, DAG]) -> None:
-    run = dags["setup_purchasing"].test(run_conf={"check_only": True})
+    run = dags["purchasing_setup"].test(run_conf={"check_only": True})
     assert _states(run) == {"check": "success"}
-    assert _note(run) == "check: 1 article, 1 subscription: nothing to mend"
+    assert _note(run) == "check: 1 article, 1 subscription: no errors, no warnings"
     assert distribution_rows(site, "SELECT to_regclass('mspublications')") == [(None,)]
     site.at_publisher("ALTER TABLE item DROP CONSTRAINT item_pkey")
-    run = dags["setup_purchasing"].test(run_conf={"check_only": True})
+    run = dags["purchasing_setup"].test(run_conf={"check_only": True})
     assert _states(run) == {"check": "failed", "setup": "upstream_failed"}
     (problem,) = CheckReport.model_validate(_report(run, "check")).problems
     assert "item" in problem.message
     assert problem.blocks_setup
-    last = last_check("setup_purchasing")
+    last = last_check("purchasing_setup")
     assert last is not None
     assert (last.run_id, last.report.problems) == (run.run_id, (problem,))
     assert str(_note(run)).startswith(f"check: `{problem.message[:100]}")
 
 
 def test_a_publication_is_set_up_without_a_shell(site: Site, dags: dict[str, DAG]) -> None:
-    run = dags["setup_purchasing"].test(run_conf={})
+    run = dags["purchasing_setup"].test(run_conf={})
     assert _states(run) == {"check": "success", "setup": "success"}
     done = _report(run, "setup")
     assert len(done) > 3
@@ -105,19 +105,19 @@ def test_a_publication_is_set_up_without_a_shell(site: Site, dags: dict[str, DAG
     read_log_into_store(site).raise_error()
     deliver_stored(site).raise_error()
     assert site.differences() == []
-    again = dags["setup_purchasing"].test(run_conf={})
+    again = dags["purchasing_setup"].test(run_conf={})
     assert "setup: nothing to do" in str(_note(again))
 
 
 def test_what_setup_cannot_work_with_stops_it(site: Site, dags: dict[str, DAG]) -> None:
     site.at_publisher("DROP TABLE item")
-    run = dags["setup_purchasing"].test(run_conf={})
+    run = dags["purchasing_setup"].test(run_conf={})
     assert _states(run) == {"check": "failed", "setup": "upstream_failed"}
     assert distribution_rows(site, "SELECT to_regclass('mspublications')") == [(None,)]
 
 
 def test_a_transaction_is_skipped_and_delivered_again_by_hand(site: Site, dags: dict[str, DAG]) -> None:
-    dag = dags["administration_purchasing"]
+    dag = dags["purchasing_administer"]
     site.set_up()
     site.at_subscriber("INSERT INTO item VALUES (2, 0, 'mine')")
     insert_transactions(site, 1, 1, 1)
@@ -134,7 +134,7 @@ def test_a_transaction_is_skipped_and_delivered_again_by_hand(site: Site, dags: 
 
     wrong = dag.test(run_conf={"action": "skip", "subscription": "reporting", "xact_seqno": third})
     assert _states(wrong) == {"skip": "failed"}
-    assert _note(wrong) == f"skip: `subscription reporting: the next transaction to be delivered is 0x{second}`"
+    assert _note(wrong) == f"skip: `subscription reporting: the next transaction is 0x{second}`"
     assert watermark(site).hex() == first
     skipped = dag.test(run_conf={"action": "skip", "subscription": "reporting", "xact_seqno": f"0x{second}"})
     assert _states(skipped) == {"skip": "success"}
@@ -150,7 +150,7 @@ def test_a_transaction_is_skipped_and_delivered_again_by_hand(site: Site, dags: 
 
 
 def test_a_token_and_a_clean_up_are_asked_for_by_hand(site: Site, dags: dict[str, DAG]) -> None:
-    dag = dags["administration_purchasing"]
+    dag = dags["purchasing_administer"]
     site.set_up()
     traced = dag.test(run_conf={"action": "trace"})
     assert _states(traced) == {"trace": "success"}
@@ -167,9 +167,9 @@ def test_a_token_and_a_clean_up_are_asked_for_by_hand(site: Site, dags: dict[str
 
 
 def test_nothing_is_done_that_nobody_has_chosen(dags: dict[str, DAG]) -> None:
-    dag = dags["administration_purchasing"]
+    dag = dags["purchasing_administer"]
     assert not dag.is_paused_upon_creation
-    assert all(it.doc_md for it in (dag, *dag.tasks, dags["setup_purchasing"], *dags["setup_purchasing"].tasks))
+    assert all(it.doc_md for it in (dag, *dag.tasks, dags["purchasing_setup"], *dags["purchasing_setup"].tasks))
     with pytest.raises(ParamValidationError):
         dag.params.validate()
     dag.params.update({"action": "skip", "subscription": "reporting", "xact_seqno": "0x0000000000000010"})
@@ -180,6 +180,6 @@ def test_nothing_is_done_that_nobody_has_chosen(dags: dict[str, DAG]) -> None:
 
 
 def test_a_skip_without_a_transaction_fails(site: Site, dags: dict[str, DAG]) -> None:
-    run = dags["administration_purchasing"].test(run_conf={"action": "skip", "subscription": "reporting"})
+    run = dags["purchasing_administer"].test(run_conf={"action": "skip", "subscription": "reporting"})
     assert _states(run) == {"skip": "failed"}
     assert _note(run) == "skip: `skip: a subscription and an xact_seqno are needed`"

@@ -319,7 +319,7 @@ def test_an_alert_that_could_not_be_sent_breaks_the_dag_that_says_so(
     parse: Parse, alert: dict[str, Any], said: str
 ) -> None:
     dag = parse(alert)
-    assert dag.tags == {"replication", "broken"}
+    assert dag.tags == {"alerted", "replicate", "broken"}
     assert said in str(dag.doc_md)
 
 

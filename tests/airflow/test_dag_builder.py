@@ -80,7 +80,7 @@ def test_the_edge_to_the_retry_says_when_it_is_taken(dag: DAG) -> None:
 def test_runs_cover_intervals_one_at_a_time_and_none_of_the_past(dag: DAG) -> None:
     assert dag.timetable == CronDataIntervalTimetable("*/5 * * * *", timezone="UTC")
     assert (dag.catchup, dag.max_active_runs, dag.is_paused_upon_creation) == (False, 1, None)
-    assert dag.tags == {"replication"}
+    assert dag.tags == {"purchasing", "replicate"}
 
 
 def test_a_publication_without_a_schedule_has_manual_runs_only(
@@ -149,9 +149,9 @@ def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path,
     assert message in broken_message(broken)
     assert message in str(broken.doc_md)
     assert "default factory" not in broken_message(broken)
-    assert broken.tags == {"replication", "broken"}
+    assert broken.tags == {"replicate", "broken"}
     assert broken.dag_display_name == "broken (broken settings)"
-    assert dags["purchasing"].tags == {"replication"}
+    assert dags["purchasing"].tags == {"purchasing", "replicate"}
 
 
 @pytest.mark.parametrize(
@@ -304,10 +304,10 @@ def test_a_publication_cannot_have_the_name_of_the_clean_up(
 @pytest.mark.parametrize(
     ("name", "other"),
     [
-        ("validation_x", "validation"),
-        ("reinitialize_x", "reinitialization"),
-        ("setup_x", "setup"),
-        ("administration_x", "administration"),
+        ("x_validate", "validation"),
+        ("x_reinitialize", "reinitialization"),
+        ("x_setup", "setup"),
+        ("x_administer", "administration"),
     ],
 )
 def test_a_publication_cannot_have_the_name_of_anothers_dag(

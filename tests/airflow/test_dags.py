@@ -15,9 +15,9 @@ from support.checkout import CHECKOUT
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter
 
-_PREFIXES = ("", "validation_", "reinitialize_", "setup_", "administration_")
+_SUFFIXES = ("", "_validate", "_reinitialize", "_setup", "_administer")
 _FILES = ("validation.py", "reinitialization.py", "setup.py", "administration.py", "distribution_cleanup.py")
-ALL = {*(f"{it}purchasing" for it in _PREFIXES), "distribution_cleanup"}
+ALL = {*(f"purchasing{it}" for it in _SUFFIXES), "distribution_cleanup"}
 
 
 @pytest.fixture
@@ -84,4 +84,7 @@ def test_the_dag_files_of_the_checkout_are_the_same_lines(
         for file in _FILES:
             (publications.parent / file).unlink()
     assert bag.import_errors == {}
-    assert set(bag.dags) == ALL | {f"{it}other" for it in _PREFIXES}
+    tags = {name: dag.tags for name, dag in bag.dags.items() if name.startswith("other")}
+    kinds = ("replicate", "validate", "reinitialize", "set up", "administer")
+    assert tags == {f"other{it}": {"other", kind} for it, kind in zip(_SUFFIXES, kinds, strict=True)}
+    assert set(bag.dags) == ALL | {f"other{it}" for it in _SUFFIXES}

@@ -67,7 +67,7 @@ def test_a_server_that_is_away_fails_no_task(
     monkeypatch.setenv("AIRFLOW_CONN_DISTRIBUTION", "postgres://nobody@127.0.0.1:1/nothing")
     alert_early(site.publication, Place(_FILE), {"run_id": "scheduled"})
     assert hook.posts == []
-    assert "Early warnings were not looked for" in caplog.text
+    assert "Early warnings were not checked" in caplog.text
 
 
 def test_clean_up_tells_where_no_run_is(site: Site, hook: Hook) -> None:

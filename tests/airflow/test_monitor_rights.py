@@ -259,18 +259,18 @@ def test_each_action_is_a_run_with_its_parameters_and_its_user(site: Site, asked
         Action.RUN: ({}, "purchasing", {}),
         Action.VALIDATE: (
             {**chosen, "repair": True},
-            "validation_purchasing",
+            "purchasing_validate",
             {**chosen, "rowcount_only": False, "repair": True},
         ),
-        Action.REINITIALIZE: (chosen, "reinitialize_purchasing", chosen),
-        Action.TRACE: ({}, "administration_purchasing", {"action": "trace"}),
-        Action.SKIP: ({**by_hand, "typed": second[2:]}, "administration_purchasing", {"action": "skip", **by_hand}),
-        Action.RETRY: (by_hand, "administration_purchasing", {"action": "retry", **by_hand}),
-        Action.CLEANUP: ({}, "administration_purchasing", {"action": "cleanup"}),
-        Action.ACKNOWLEDGE: ({}, "administration_purchasing", {"action": "acknowledge"}),
-        Action.TEST_ALERT: ({}, "administration_purchasing", {"action": "test_alert"}),
-        Action.CHECK: ({}, "setup_purchasing", {"check_only": True}),
-        Action.SETUP: ({}, "setup_purchasing", {"check_only": False}),
+        Action.REINITIALIZE: (chosen, "purchasing_reinitialize", chosen),
+        Action.TRACE: ({}, "purchasing_administer", {"action": "trace"}),
+        Action.SKIP: ({**by_hand, "typed": second[2:]}, "purchasing_administer", {"action": "skip", **by_hand}),
+        Action.RETRY: (by_hand, "purchasing_administer", {"action": "retry", **by_hand}),
+        Action.CLEANUP: ({}, "purchasing_administer", {"action": "cleanup"}),
+        Action.ACKNOWLEDGE: ({}, "purchasing_administer", {"action": "acknowledge"}),
+        Action.TEST_ALERT: ({}, "purchasing_administer", {"action": "test_alert"}),
+        Action.CHECK: ({}, "purchasing_setup", {"check_only": True}),
+        Action.SETUP: ({}, "purchasing_setup", {"check_only": False}),
     }
     assert set(sent) == set(Action)
     schema = api_schema(client.app)

@@ -26,7 +26,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 for name, described in {descriptions!r}.items():
-    with DAG(name, schedule=None, tags=["replication"]) as globals()[name]:
+    with DAG(name, schedule=None, tags=["replicate"]) as globals()[name]:
         EmptyOperator(task_id="log_reader", doc_json=described)
 """
 

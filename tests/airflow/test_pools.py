@@ -1,4 +1,4 @@
-"""Airflow's pools: made by setup, and by the scheduler where setup could not."""
+"""Airflow's pools: the scheduler makes them, teardown removes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow.models.pool import Pool
 from airflow.utils.session import create_session
 from sqlalchemy import delete, select
 
-from tranrepl.admin.airflow_pools import find_pools, missing_pools, remove_pools, set_up_pools
+from tranrepl.admin.airflow_pools import find_pools, remove_pools
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.dag_builder import publication_dag
@@ -50,41 +50,31 @@ def _create_pool(name: str, slots: int) -> None:
         session.add(Pool(pool=name, slots=slots, description="", include_deferred=False))
 
 
-def test_setup_creates_missing_pools_and_teardown_removes_them(
-    airflow_home: Path, publication: Publication, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Start Airflow's own command once, and run the others in this process: each start takes as long as Airflow's."""
+def test_teardown_removes_pools(airflow_home: Path, publication: Publication, monkeypatch: pytest.MonkeyPatch) -> None:
     _forget_pools()
     audit, reporting = "replication_purchasing_audit", "replication_purchasing_reporting"
     _create_pool(audit, slots=3)
-    assert missing_pools(publication) == [reporting]
+    _create_pool(reporting, slots=1)
     monkeypatch.setattr(subprocess, "run", _run_here)
-    said: list[str] = []
-    set_up_pools(publication, said.append)
-    assert said == [f"created pool {reporting} in Airflow"]
-    assert _pools() == {reporting: 1, audit: 3}
     assert find_pools(publication.publication, ["audit", "absent"]) == [audit]
     remove_pools([audit])
     assert _pools() == {reporting: 1}
 
 
 @pytest.mark.slow
-def test_without_an_airflow_setup_says_what_to_do(
+def test_without_an_airflow_teardown_says_what_to_do(
     publication: Publication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN")
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "absent"))
     with pytest.raises(ConfigurationError, match="no Airflow with a database") as refused:
-        set_up_pools(publication, print)
-    assert "airflow pools set replication_purchasing_audit 1" in str(refused.value)
-    with pytest.raises(ConfigurationError, match="no Airflow with a database") as refused:
         find_pools(publication.publication, ["audit"])
     assert "airflow pools delete replication_purchasing_audit" in str(refused.value)
     assert not (tmp_path / "absent").exists()
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{tmp_path}/empty.db")
-    failed = r"pools were not looked for: `airflow pools` failed with status \d+: is its database migrated\?"
+    failed = r"pools are not removed: `airflow pools` failed with status \d+: is its database migrated\?"
     with pytest.raises(ConfigurationError, match=failed):
-        missing_pools(publication)
+        find_pools(publication.publication, ["audit"])
 
 
 def test_the_scheduler_creates_what_is_missing_when_it_starts_a_run(

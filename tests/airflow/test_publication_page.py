@@ -283,21 +283,21 @@ def test_a_validation_has_its_tasks_log_and_the_rows_that_differ(
     dags: dict[str, DAG], distribution: Connection, fake_spark: FakeSpark
 ) -> None:
     fake_spark.answer("validation", _different(), exit_code=1)
-    finished = dags["validation_purchasing"].test()
+    finished = dags["purchasing_validate"].test()
     _record_validation(distribution, _start_of(finished.run_id, f"validate_{_SUBSCRIPTION}"), _different())
     found = _ask(ADMIN, "/validations")
-    path = f"dags/validation_purchasing/runs/{quote(finished.run_id, safe='')}/tasks/validate_{_SUBSCRIPTION}"
+    path = f"dags/purchasing_validate/runs/{quote(finished.run_id, safe='')}/tasks/validate_{_SUBSCRIPTION}"
     assert [it["task_log"] for it in found] == [f"{path}?try_number=1"]
     assert [it["key"] for it in found[0]["result"]["articles"][0]["rows"]] == [{"id": ROW_KEY}]
     assert ROW_KEY not in json.dumps(_ask(VIEWER, "/validations"))
     history = _ask(ADMIN, "/history?agent=validation")["runs"]
     assert [it["task_log"] for it in history] == [f"{path}?try_number=1"]
     with _client(ADMIN) as client:
-        run = f"validation_purchasing/{quote(finished.run_id, safe='')}"
+        run = f"purchasing_validate/{quote(finished.run_id, safe='')}"
         followed = client.get(f"/api/publication/{NAME}/actions/runs/{run}").json()
         assert (followed["state"], followed["log"]) == ("failed", f"{path}?try_number=1")
         assert client.get(f"/api/publication/{NAME}/actions/runs/other/{finished.run_id}").status_code == 403
-        page = client.get(f"/publication/validation_purchasing/runs/{quote(finished.run_id)}").text
+        page = client.get(f"/publication/purchasing_validate/runs/{quote(finished.run_id)}").text
         assert f'href="/{path}?try_number=1"' in page.replace("&amp;", "&")
         assert "1 missing" in page
         assert "shop_002" not in page.partition("<table>")[2]

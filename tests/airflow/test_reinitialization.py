@@ -48,7 +48,7 @@ def dag_file(airflow_home: Path) -> Iterator[Path]:
 def dag(publications: Path, dag_file: Path) -> DAG:
     bag = DagBag(publications.parent)
     assert bag.import_errors == {}
-    parsed: DAG = bag.dags["reinitialize_purchasing"]
+    parsed: DAG = bag.dags["purchasing_reinitialize"]
     for task in parsed.tasks:
         task.retry_delay = timedelta(0)
     return parsed

@@ -369,17 +369,17 @@ def _agents_up(api: Api) -> list[str]:
 
 
 def _assert_that_replication_alone_is_offered_for_backfills(api: Api) -> None:
-    dags = {"live", "validation_live", "reinitialize_copied"}
+    dags = {"live", "live_validate", "copied_reinitialize"}
     _wait("all DAGs", lambda: dags <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
     offered = {it: api.get(f"/dags/{it}/details")["is_backfillable"] for it in dags}
-    assert offered == {"live": True, "validation_live": False, "reinitialize_copied": False}
+    assert offered == {"live": True, "live_validate": False, "copied_reinitialize": False}
     minute = _past_minute()
     asked = {"from_date": minute.isoformat(), "to_date": (minute + _INTERVAL).isoformat(), "max_active_runs": 1}
-    for dag_id in ("validation_live", "reinitialize_copied"):
+    for dag_id in ("live_validate", "copied_reinitialize"):
         refused = api.client.post("/backfills", json={"dag_id": dag_id, **asked})
         assert refused.is_client_error, refused.text
     # Nothing begins anew that nobody has chosen.
-    refused = api.client.post("/dags/reinitialize_copied/dagRuns", json={"logical_date": None})
+    refused = api.client.post("/dags/copied_reinitialize/dagRuns", json={"logical_date": None})
     assert refused.is_client_error, refused.text
     assert "subscriptions" in refused.text
 

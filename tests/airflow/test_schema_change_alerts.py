@@ -18,8 +18,8 @@ from tranrepl.jobs.results import JobResult
 if TYPE_CHECKING:
     from airflow.conftest import FakeSpark, IdleChecks, PublicationWriter
 
-WAITS = "article sales.item of subscription reporting waits for a snapshot: its table was rewritten"
-EDIT = "article sales.item: its table was altered since; write columns: [id, price] in the file"
+WAITS = "article sales.item is copied to reporting again: its table was rewritten"
+EDIT = "article sales.item: its table was altered: write `columns: [id, price]` into the file"
 ALTERED = "Subscriber reporting: ALTER TABLE sales.item ADD COLUMN price numeric"
 
 

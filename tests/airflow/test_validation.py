@@ -50,7 +50,7 @@ def dag(publications: Path, dag_file: Path, write_publication: PublicationWriter
     )
     bag = DagBag(publications.parent)
     assert bag.import_errors == {}
-    parsed: DAG = bag.dags["validation_purchasing"]
+    parsed: DAG = bag.dags["purchasing_validate"]
     for task in parsed.tasks:
         task.retry_delay = timedelta(0)
     return parsed

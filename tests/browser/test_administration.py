@@ -66,10 +66,10 @@ def test_a_failing_transaction_is_found_skipped_and_delivery_recovers(
         expect(frame.locator("output")).to_contain_text(f"is not the transaction that would be skipped, {seqno}")
         typed.fill(seqno)
         frame.get_by_role("button", name="Skip it").click()
-        expect(frame.locator("output")).to_contain_text("administration_shop: waits for the scheduler")
+        expect(frame.locator("output")).to_contain_text("shop_administer: waits for the scheduler")
 
         try:
-            _do(monitored.triggered("administration_shop"), monitored.shop)
+            _do(monitored.triggered("shop_administer"), monitored.shop)
             monitored.shop.deliver().raise_error()
             frame.get_by_role("link", name="All publications").click()
             row = frame.locator("tbody", has=page.get_by_role("link", name="shop"))
@@ -96,13 +96,13 @@ def test_one_article_is_reinitialized_after_its_form_said_what_that_does(
         form.get_by_label("Subscriptions").select_option("reporting")
         form.get_by_label("Articles").select_option("public.item")
         form.get_by_role("button", name="Reinitialize").click()
-        expect(form.locator("output")).to_contain_text("reinitialize_orders: waits for the scheduler")
-        assert monitored.triggered("reinitialize_orders") == {
+        expect(form.locator("output")).to_contain_text("orders_reinitialize: waits for the scheduler")
+        assert monitored.triggered("orders_reinitialize") == {
             "subscriptions": ["reporting"],
             "articles": ["public.item"],
         }
         form.locator("output a").click()
-        page.wait_for_url(re.compile("/dags/reinitialize_orders/runs/"))
+        page.wait_for_url(re.compile("/dags/orders_reinitialize/runs/"))
 
 
 def test_a_page_of_another_origin_triggers_nothing(chromium: Browser, monitored: MonitoredSites) -> None:

@@ -111,15 +111,15 @@ def test_the_page_is_a_tab_of_the_publications_dag(chromium: Browser, monitored:
         page.get_by_role("link", name="Replication", exact=True).click()
         frame = _frame(page, "Replication")
         expect(frame.get_by_role("heading", name="shop")).to_be_visible()
-        page.goto(f"{monitored.url}/dags/validation_shop/plugin/replication")
+        page.goto(f"{monitored.url}/dags/shop_validate/plugin/replication")
         expect(frame.locator("nav a[aria-current]")).to_have_text("Validations")
         page.goto(f"{monitored.url}/dags/distribution_cleanup/plugin/replication")
         expect(frame.locator("main")).to_contain_text("is not the DAG of a publication")
 
 
 def test_what_a_run_did_is_a_tab_of_the_run(chromium: Browser, monitored: MonitoredSites) -> None:
-    run_id = monitored.trigger("validation_orders")
-    run = f"dags/validation_orders/runs/{quote(run_id, safe='')}"
+    run_id = monitored.trigger("orders_validate")
+    run = f"dags/orders_validate/runs/{quote(run_id, safe='')}"
     with _opened(chromium, monitored, f"{run}/plugin/replication-run") as page:
         frame = _frame(page, "Replication")
         expect(frame.get_by_role("heading", name=f"Run {run_id}")).to_be_visible()

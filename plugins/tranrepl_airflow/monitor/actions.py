@@ -12,10 +12,10 @@ from tranrepl.admin.skip_and_retry import parse_xact_seqno
 from tranrepl.errors import ConfigurationError
 from tranrepl_airflow import parameters
 from tranrepl_airflow.dag_builder import (
-    ADMINISTRATION_PREFIX,
-    REINITIALIZATION_PREFIX,
-    SETUP_PREFIX,
-    VALIDATION_PREFIX,
+    ADMINISTRATION_SUFFIX,
+    REINITIALIZATION_SUFFIX,
+    SETUP_SUFFIX,
+    VALIDATION_SUFFIX,
 )
 from tranrepl_airflow.parameters import AdministrationAction
 
@@ -44,19 +44,19 @@ _BY_HAND: Mapping[Action, AdministrationAction] = {
     Action.ACKNOWLEDGE: AdministrationAction.ACKNOWLEDGE,
     Action.TEST_ALERT: AdministrationAction.TEST_ALERT,
 }
-_PREFIXES: Mapping[Action, str] = {
+_SUFFIXES: Mapping[Action, str] = {
     Action.RUN: "",
-    Action.VALIDATE: VALIDATION_PREFIX,
-    Action.REINITIALIZE: REINITIALIZATION_PREFIX,
-    Action.CHECK: SETUP_PREFIX,
-    Action.SETUP: SETUP_PREFIX,
-    **dict.fromkeys(_BY_HAND, ADMINISTRATION_PREFIX),
+    Action.VALIDATE: VALIDATION_SUFFIX,
+    Action.REINITIALIZE: REINITIALIZATION_SUFFIX,
+    Action.CHECK: SETUP_SUFFIX,
+    Action.SETUP: SETUP_SUFFIX,
+    **dict.fromkeys(_BY_HAND, ADMINISTRATION_SUFFIX),
 }
 
 
 def dag_id_of(action: Action, publication: str) -> str:
     """Return the id of the DAG that does it."""
-    return f"{_PREFIXES[action]}{publication}"
+    return f"{publication}{_SUFFIXES[action]}"
 
 
 class ActionRequest(BaseModel):

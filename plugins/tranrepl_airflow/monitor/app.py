@@ -33,7 +33,7 @@ _HEADERS = {
 ATTENTION = "attention"
 _SENTENCES = {
     401: "You are logged out. Log in to Airflow, and open this page again.",
-    403: "You may not see this. Whoever gives rights in Airflow can let you.",
+    403: "You may not see this. Ask an administrator of Airflow for access.",
     404: "There is no such page, or nothing that you may read.",
 }
 

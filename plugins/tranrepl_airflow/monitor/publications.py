@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import select
 
 from tranrepl.settings.publication import Publication
-from tranrepl_airflow.dag_builder import TAG
+from tranrepl_airflow.dag_builder import Tag
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.monitor.access import Reader
 
@@ -43,7 +43,7 @@ def monitored_publications(dag_ids: Collection[str]) -> list[MonitoredPublicatio
         rows = session.execute(
             select(DagModel.dag_id, DagModel.is_paused, DagModel.next_dagrun_create_after)
             .join(DagTag, DagTag.dag_id == DagModel.dag_id)
-            .where(DagTag.name == TAG, DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale)
+            .where(DagTag.name == Tag.REPLICATE.value, DagModel.dag_id.in_(dag_ids), ~DagModel.is_stale)
         )
         states = {name: DagState(paused=paused, next_run=None if paused else at) for name, paused, at in rows}
         dags = SerializedDagModel.get_latest_serialized_dags(dag_ids=sorted(states), session=session)

@@ -10,21 +10,21 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends
 
 from tranrepl_airflow.dag_builder import (
-    ADMINISTRATION_PREFIX,
-    REINITIALIZATION_PREFIX,
-    SETUP_PREFIX,
-    VALIDATION_PREFIX,
+    ADMINISTRATION_SUFFIX,
+    REINITIALIZATION_SUFFIX,
+    SETUP_SUFFIX,
+    VALIDATION_SUFFIX,
 )
 from tranrepl_airflow.monitor.access import ReaderDep
 from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
 
-PREFIXES = {
-    VALIDATION_PREFIX: "validations",
-    REINITIALIZATION_PREFIX: "snapshots",
-    SETUP_PREFIX: "actions",
-    ADMINISTRATION_PREFIX: "actions",
+SUFFIXES = {
+    VALIDATION_SUFFIX: "validations",
+    REINITIALIZATION_SUFFIX: "snapshots",
+    SETUP_SUFFIX: "actions",
+    ADMINISTRATION_SUFFIX: "actions",
 }
-"""A publication's other DAGs, by the prefix of their ids, and the part of its page that is about what they do."""
+"""A publication's other DAGs, by the suffix of their ids, and the part of its page that is about what they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ SelectionDep = Annotated[Selection, Depends(select_publication)]
 
 def publication_of(dag_id: str) -> tuple[str, str | None]:
     """Return the publication that a DAG is one of, and the part of its page that is about the DAG; None: the first."""
-    for prefix, part in PREFIXES.items():
-        if dag_id.startswith(prefix):
-            return dag_id.removeprefix(prefix), part
+    for suffix, part in SUFFIXES.items():
+        if dag_id.endswith(suffix):
+            return dag_id.removesuffix(suffix), part
     return dag_id, None

@@ -18,7 +18,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import or_, select
 
 from tranrepl.distributor.monitoring.runs import Agent, AgentRun
-from tranrepl_airflow.dag_builder import REINITIALIZATION_PREFIX, VALIDATION_PREFIX
+from tranrepl_airflow.dag_builder import REINITIALIZATION_SUFFIX, REINITIALIZATION_TASKS, VALIDATION_SUFFIX
 from tranrepl_airflow.graph import LOG_READER
 
 _MOST_TASKS = 5000
@@ -88,7 +88,7 @@ class Tasks:
 
 def tasks_between(publication: str, first: datetime, last: datetime) -> Tasks:
     """Return the publication's tasks that ran at some moment of this time."""
-    dag_ids = [f"{prefix}{publication}" for prefix in ("", VALIDATION_PREFIX, REINITIALIZATION_PREFIX)]
+    dag_ids = [f"{publication}{suffix}" for suffix in ("", VALIDATION_SUFFIX, REINITIALIZATION_SUFFIX)]
     found = [
         row
         for table in (TaskInstance, TaskInstanceHistory)
@@ -131,11 +131,11 @@ def _known(publication: str, rows: Iterable[Any]) -> Iterable[Task]:
 
 def _agent_of(publication: str, dag_id: str, task_id: str) -> tuple[Agent, str | None] | None:
     """Return whose work a task is; None for one that is no agent's."""
-    if dag_id == f"{VALIDATION_PREFIX}{publication}":
+    if dag_id == f"{publication}{VALIDATION_SUFFIX}":
         name = task_id.removeprefix("validate_")
         return None if name == task_id else (Agent.VALIDATION, name)
-    if dag_id == f"{REINITIALIZATION_PREFIX}{publication}":
-        name = task_id.removeprefix(REINITIALIZATION_PREFIX)
+    if dag_id == f"{publication}{REINITIALIZATION_SUFFIX}":
+        name = task_id.removeprefix(REINITIALIZATION_TASKS)
         return None if name == task_id else (Agent.SNAPSHOT, name)
     if task_id == LOG_READER:
         return Agent.LOG_READER, None

@@ -298,8 +298,8 @@ class Subscription(_Settings):
 
 class Publication(_Settings):
     publication: Name
-    """The publication's name, also that of its DAG: letters, digits, _ and -. It does not begin with `validation_`,
-    `reinitialize_`, `setup_` or `administration_`, which are other DAGs'."""
+    """The publication's name, also that of its DAG: letters, digits, _ and -. It does not end with `_validate`,
+    `_reinitialize`, `_setup` or `_administer`, which are other DAGs' names."""
     publisher: PublisherSettings
     distributor: DistributorSettings
     schedule: Schedule | None = None
@@ -311,7 +311,7 @@ class Publication(_Settings):
     """Seconds between two polls of continuous agents (`schedule: continuous`, `tranrepl run FILE --continuous`), where
     no notification reaches them."""
     validation_schedule: CronExpression | None = None
-    """Cron expression of the DAG `validation_<publication>`, in UTC; without it, that DAG runs when somebody triggers
+    """Cron expression of the DAG `<publication>_validate`, in UTC; without it, that DAG runs when somebody triggers
     it."""
     articles: Annotated[list[Article], Field(min_length=1)]
     subscriptions: Annotated[list[Subscription], Field(min_length=1)]
