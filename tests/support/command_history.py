@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from support.registered import empty_definition
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Values, sent
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
@@ -42,6 +43,7 @@ def table_description(name: TableName, columns: Sequence[Column]) -> TableDescri
         replica_identity="full",
         columns=tuple(_described(at, column) for at, column in enumerate(columns)),
         deferrable=False,
+        definition=empty_definition(name),
     )
 
 

@@ -330,11 +330,7 @@ class DistributionJob:
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
     own = {it.source for it in request.publication.articles if it.order is CommandOrder.OWN_ARTICLE}
     # Definitions of several versions: each is of the article that the file names, whatever its table is called by then.
-    return frozenset(
-        number
-        for number, it in articles.items()
-        if it.source in own or (it.file_names is not None and it.file_names.source in own)
-    )
+    return frozenset(number for number, it in articles.items() if own & {it.source, it.file_names.source})
 
 
 def _fewer_streams(subscription: str, wanted: int, cores: int) -> str:

@@ -174,7 +174,7 @@ def _destinations(articles: Sequence[RegisteredArticle]) -> dict[str, TableName]
 def _partitions(articles: Iterable[RegisteredArticle]) -> dict[int, bool]:
     found: dict[int, bool] = {}
     for article in articles:
-        file, division = article.file, article.definition.division if article.definition else None
+        file, division = article.file, article.definition.division
         if file is not None:
             found |= dict.fromkeys((file.partitions or {}).keys() - found.keys(), False)
         if division is not None:

@@ -106,7 +106,7 @@ def not_replicated(
     Publisher's publication, or renamed, and another one has its name by now."""
     ended = database.articles.ended(publication, record)
     by_source = {it.source: it for it in articles}
-    renamed = {it.file_names.source: it for it in articles if it.file_names is not None}
+    renamed = {it.file_names.source: it for it in articles}
     outdated = [it for it in renamed if it not in by_source]
     there = publisher.describe([*ended, *outdated]) if ended or outdated else {}
     for source in ended:
@@ -118,7 +118,7 @@ def not_replicated(
 
 def _ended(source: TableName, successor: RegisteredArticle | None, *, is_there: bool) -> NotReplicatedError:
     """Return the error of an article that has ended. `successor`: another one, whose table has the name now."""
-    if successor is not None and successor.file_names is not None:
+    if successor is not None:
         said = f"its table was dropped, and that of article {successor.file_names.source} has its name now"
         remedy = (
             f"take the article out of the file, and write `source: {source}` and `destination: "

@@ -78,11 +78,10 @@ class RegisteredArticle(BaseModel):
     begins_after: StoredPosition = FIRST_POSITION
     """Position at which the article was reinitialized, at every subscription: changes committed before it that do not
     fit the definition are skipped."""
-    definition: TableDefinition | None = None
-    """The source table as setup found it, or the last schema change left it; None where an earlier version registered
-    the article."""
-    file_names: ArticleNames | None = None
-    """The names in the article's file when setup last read it; None likewise."""
+    definition: TableDefinition
+    """The source table as setup found it, or the last schema change left it; whether or not they are replicated."""
+    file_names: ArticleNames
+    """The names in the article's file when setup last read it."""
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:
@@ -118,9 +117,9 @@ class RegisteredArticle(BaseModel):
         """Return whether commands of the one definition can be read as commands of the other."""
         return self._definition() == other._definition()
 
-    def _definition(self) -> RegisteredArticle:
-        unlike = {"article_id": 0, "file": None, "begins_after": FIRST_POSITION, "definition": None, "file_names": None}
-        return self.model_copy(update=unlike)
+    def _definition(self) -> dict[str, object]:
+        unlike = ("article_id", "file", "begins_after", "definition", "file_names")
+        return {name: getattr(self, name) for name in type(self).model_fields if name not in unlike}
 
 
 def newest_definitions(articles: Iterable[RegisteredArticle]) -> dict[int, RegisteredArticle]:

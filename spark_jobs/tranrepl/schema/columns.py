@@ -25,7 +25,7 @@ class ColumnDifference:
     @cached_property
     def gains_columns(self) -> bool:
         """The article's file chooses no columns: it has all of them."""
-        return self.article.file_names is not None and self.article.file_names.columns is None
+        return self.article.file_names.columns is None
 
     @cached_property
     def _ordinals(self) -> frozenset[int]:

@@ -50,7 +50,7 @@ class LabelDifference:
     def dividing(self) -> str | None:
         """Return the name of such a type whose values the Subscribers' partitions may be divided by."""
         division = self.before.division
-        if division is None or self.article.file_names is None or not self.article.file_names.divided:
+        if division is None or not self.article.file_names.divided:
             return None
         keys = [division.key_columns, *(it.key_columns for it in division.partitions if not it.holds_rows)]
         if None in keys:

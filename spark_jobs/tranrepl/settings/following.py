@@ -16,7 +16,7 @@ _SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
 
 def registered_source(article: Article, registered: Iterable[RegisteredArticle]) -> TableName:
     """Return the name that the article's table is registered by."""
-    known = {it.file_names.source: it.source for it in registered if it.file_names is not None}
+    known = {it.file_names.source: it.source for it in registered}
     return known.get(article.source, article.source)
 
 
@@ -24,7 +24,7 @@ def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
     """Return whether an article is registered as its file describes it."""
     if registered is None:
         return False
-    now, before = registered_names(registered), registered.file_names or registered_names(registered)
+    now, before = registered_names(registered), registered.file_names
     return (
         article.destination_table == registered.destination
         and all(getattr(article, name) == getattr(registered, name) for name in _SAME)
@@ -45,7 +45,7 @@ def follow(publication: Publication, registered: Iterable[RegisteredArticle]) ->
 
 
 def _followed(article: Article, registered: RegisteredArticle | None) -> Article:
-    if registered is None or registered.file_names is None or not agrees(article, registered):
+    if registered is None or not agrees(article, registered):
         return article
     now = registered_names(registered)
     return article.model_copy(
@@ -100,7 +100,7 @@ def put_back(article: Article, registered: RegisteredArticle) -> str | None:
     """Return what to write in the file again, so that the article is described as it is registered; None where it
     is."""
     now = registered_names(registered)
-    before = registered.file_names or now
+    before = registered.file_names
     written: list[str] = []
     source = article.source if article.source in (now.source, before.source) else before.source
     if source != article.source:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tranrepl.errors import TransientError
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import FIRST_POSITION
+from tranrepl.model.table_definition import TableDefinition
 from tranrepl.settings.publication import Article, Partitions
 
 PublishedTables = Sequence[tuple[Article, TableDescription]]
@@ -16,7 +18,8 @@ PublishedTables = Sequence[tuple[Article, TableDescription]]
 def registered_article(
     article: Article, table: TableDescription, known: RegisteredArticle | None = None
 ) -> RegisteredArticle:
-    """Return the article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far."""
+    """Return the article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far.
+    Raises TransientError where the table was dropped meanwhile."""
     earlier = {column.ordinal: column for column in known.columns} if known else {}
     columns = []
     for column in table.published(article.columns):
@@ -52,9 +55,15 @@ def registered_article(
         truncate=article.truncate,
         file=file.with_partitions_of(known.file) if file is not None and known is not None else file,
         begins_after=known.begins_after if known else FIRST_POSITION,
-        definition=table.definition,
+        definition=_definition(table),
         file_names=file_names(article),
     )
+
+
+def _definition(table: TableDescription) -> TableDefinition:
+    if table.definition is None:
+        raise TransientError(f"table {table.name} was dropped while the Publisher's catalogue was read")
+    return table.definition
 
 
 def file_names(article: Article) -> ArticleNames:

@@ -47,7 +47,7 @@ def require_labels(publisher: Publisher, articles: Iterable[RegisteredArticle]) 
     have labels that the Subscriber's types only get by a schema change."""
     if publisher.schema_changes.why_unannounced() is not None:
         return
-    followed = [it for it in articles if it.definition is not None and it.definition.enumerated]
+    followed = [it for it in articles if it.definition.enumerated]
     tables = publisher.describe([it.source for it in followed]) if followed else {}
     for it in followed:
         if it.source in tables:
@@ -97,7 +97,7 @@ def _partitions(table: TableDefinition) -> set[tuple[int, str]]:
 def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
     if it.settings.partitions is Partitions.NONE:
         return
-    known, now = (None if of is None else of.division for of in (it.article.definition, table.definition))
+    known, now = it.article.definition.division, table.definition.division if table.definition is not None else None
     if known is None or now is None:
         return
     there = {(partition.object_id, partition.attached) for partition in known.partitions}

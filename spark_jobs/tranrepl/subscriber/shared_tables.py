@@ -57,12 +57,11 @@ class Claim:
 
 def takes_whole_table(article: RegisteredArticle) -> bool:
     """Return whether commands of the article may delete other rows than those of its filter."""
-    if article.file_names is not None and article.file_names.divided:
+    if article.file_names.divided:
         return True
     if article.filter is not None or article.del_cmd.method is Method.NONE:
         return False
-    is_divided = article.definition is not None and article.definition.division is not None
-    return is_divided or article.truncate is Truncation.REPLICATE
+    return article.definition.division is not None or article.truncate is Truncation.REPLICATE
 
 
 def sharing_problems(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.registered import unused_fields
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import Operation, encode_changed
 from tranrepl.model.names import TableName
@@ -41,6 +42,7 @@ def _article(table: str, types: list[str], key: list[int], command: str | None =
         ins_cmd=article.ins_cmd,
         upd_cmd=article.upd_cmd,
         del_cmd=article.del_cmd,
+        **unused_fields(TableName("dbo", table)),
     )
 
 

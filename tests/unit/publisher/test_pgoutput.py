@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from support import pgoutput_reference as pgoutput
 from support.example_counts import examples
 from support.pgoutput_reference import UNCHANGED, Cell, Columns, ReferenceDecoder, Row
+from support.registered import unused_fields
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import Method, Operation, Propagation, encode_changed
 from tranrepl.model.names import TableName
@@ -72,6 +73,7 @@ def _article(number: int, columns: Columns, key: Sequence[int]) -> RegisteredArt
         ins_cmd=statement,
         upd_cmd=statement,
         del_cmd=statement,
+        **unused_fields(TableName("public", f"t{number}")),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support.registered import unused_fields
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.publisher.postgres import row_filters
@@ -24,6 +25,7 @@ _ARTICLE = RegisteredArticle(
     ins_cmd=_SETTINGS.ins_cmd,
     upd_cmd=_SETTINGS.upd_cmd,
     del_cmd=_SETTINGS.del_cmd,
+    **unused_fields(_SETTINGS.source),
 )
 _SESSION: Any = None
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support.example_counts import examples
+from support.registered import unused_fields
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, arguments
 from tranrepl.model.commands import ROW_LAYOUT, Operation
@@ -50,6 +51,7 @@ def _article(number: int, types: list[str], key: list[int]) -> RegisteredArticle
         ins_cmd=_SCALL.ins_cmd,
         upd_cmd=_SCALL.upd_cmd,
         del_cmd=_SCALL.del_cmd,
+        **unused_fields(TableName("public", f"t{number}")),
     )
 
 

@@ -130,7 +130,7 @@ class Articles:
     def _ended(self, connection: sa.Connection, record: PublicationRecord) -> set[TableName]:
         """Return by which names the file may have the articles that have ended."""
         ended = self._of_status(connection, record, ArticleStatus.ENDED)
-        return {it.source for it in ended} | {it.file_names.source for it in ended if it.file_names is not None}
+        return {it.source for it in ended} | {it.file_names.source for it in ended}
 
     def _of_status(
         self, connection: sa.Connection, record: PublicationRecord, *statuses: ArticleStatus
@@ -164,8 +164,8 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         truncate=fields["truncate"],
         file=TableFile.model_validate(fields["source_file"]) if fields["source_file"] else None,
         begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
-        definition=TableDefinition.model_validate(definition) if (definition := fields["source_definition"]) else None,
-        file_names=ArticleNames.model_validate(names) if (names := fields["file_names"]) else None,
+        definition=TableDefinition.model_validate(fields["source_definition"]),
+        file_names=ArticleNames.model_validate(fields["file_names"]),
     )
 
 
@@ -190,12 +190,11 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
 
 
 def _renewed_values(article: RegisteredArticle) -> dict[str, object]:
-    file, definition, names = article.file, article.definition, article.file_names
     return {
-        "source_file": file.model_dump(mode="json") if file is not None else None,
+        "source_file": article.file.model_dump(mode="json") if article.file is not None else None,
         "begins_after": article.begins_after.value,
-        "source_definition": definition.model_dump(mode="json") if definition is not None else None,
-        "file_names": names.model_dump(mode="json") if names is not None else None,
+        "source_definition": article.definition.model_dump(mode="json"),
+        "file_names": article.file_names.model_dump(mode="json"),
     }
 
 

@@ -267,7 +267,7 @@ class _BatchReading:
 
     def _change_article(self, index: int, altered: Altered, commit_lsn: int, schema: SchemaMessages) -> None:
         article = self.tables.articles.article(altered.object_id)
-        if article is None or article.definition is None:
+        if article is None:
             return
         before = article.definition
         if isinstance(altered, AlteredPartitions):
@@ -371,12 +371,12 @@ class _BatchReading:
     def _refuse_without_key(self) -> None:
         for object_id, latest in self._latest.items():
             article = self.tables.articles.article(object_id)
-            if article is not None and article.definition is not None and not article.definition.key:
+            if article is not None and not article.definition.key:
                 self.batch.end, self.batch.problem = latest.index, SchemaStop(NO_KEY.error(article, latest.tag))
 
     def _refuse_without_key_of(self, article: RegisteredArticle) -> None:
         latest = self._latest.get(article.source_object_id)
-        if latest is not None and article.definition is not None and not article.definition.key:
+        if latest is not None and not article.definition.key:
             raise SchemaStop(NO_KEY.error(article, latest.tag))
 
     def _use(self, index: int, layout: Layout) -> None:
@@ -394,13 +394,13 @@ class _BatchReading:
 
 def _is_news(article: RegisteredArticle, commit_lsn: int) -> bool:
     """Return whether a schema change that commits there is not in the article's definition already."""
-    return article.definition is not None and commit_lsn >= lsn_of(article.definition.holds_from)
+    return commit_lsn >= lsn_of(article.definition.holds_from)
 
 
 def _is_table(article: RegisteredArticle, gone: UnpublishedTable) -> bool:
     if gone.object_id is not None:
         return article.source_object_id == gone.object_id
-    return article.definition is not None and article.definition.name == gone.name
+    return article.definition.name == gone.name
 
 
 def _notices(source: object, notes: Sequence[str]) -> list[str]:

@@ -44,7 +44,7 @@ class PublishedRelations:
 
     def replace(self, article: RegisteredArticle) -> None:
         """Let a definition be in force in the place of its article's earlier one, also for partitions that are new."""
-        division = article.definition.division if article.definition is not None else None
+        division = article.definition.division
         new = [it.object_id for it in division.partitions if it.holds_rows] if division is not None else []
         for number in [*self.of_article(article), *new]:
             self._by_table[number] = article

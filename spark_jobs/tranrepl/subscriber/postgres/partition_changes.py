@@ -114,7 +114,7 @@ class PartitionsApply:
         self._session = session
         self._where = where
         self._article = article
-        self._divided = article.file_names is not None and article.file_names.divided
+        self._divided = article.file_names.divided
 
     def apply(self, step: SchemaStep) -> Iterator[str]:
         """Do what is still to be done, and yield the statements that ran, or what was left alone instead."""
@@ -181,9 +181,7 @@ class PartitionsApply:
             yield dropped
 
     def _destination(self, table: TableName) -> TableName:
-        definition = self._article.definition
-        source = definition.name if definition is not None else self._article.source
-        return partition_destination(source, self._article.destination, table)
+        return partition_destination(self._article.definition.name, self._article.destination, table)
 
     def _find(self, path: Sequence[PartitionPlace]) -> TableName | None:
         """Return the partition of that place; the destination itself, where the path is empty."""
