@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.child_job import LOG_READER, ChildJob, read_for
-from support.continuous_reader import ContinuousReader, continuous_reader, follows, registered_commands, wait_for
+from support.continuous_reader import (
+    ContinuousReader,
+    continuous_reader,
+    follows,
+    read_continuously,
+    registered_commands,
+    wait_for,
+)
 from support.observed import (
     AUDIT,
     ITEM,
@@ -26,7 +34,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.reinitialization import Rows
-from tranrepl.errors import FencedError
+from tranrepl.errors import ErrorKind, FencedError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.shutdown import heeding_shutdown
@@ -201,6 +209,15 @@ def test_log_without_changes_of_ours_is_let_go(site: Site, monkeypatch: pytest.M
             site.at_publisher("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 10)")
         wait_for(lambda: site.at_publisher(f"SELECT ({_CONFIRMED})::pg_lsn > '{before}'") == [(True,)], 10.0)
     assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
+
+
+def test_a_publisher_that_is_down_from_the_start_is_an_error_of_the_run(site: Site) -> None:
+    site.connections["publisher"] = replace(site.connections["publisher"], port=1)
+    error = read_continuously(site, 3600.0).error
+    assert error is not None
+    assert error.kind is ErrorKind.TRANSIENT
+    rows = distribution_rows(site, "SELECT runstatus, error_id IS NOT NULL FROM mslogreader_history")
+    assert rows == [(5, True)]
 
 
 def test_other_jobs_read_the_log_beside_it(site: Site) -> None:
