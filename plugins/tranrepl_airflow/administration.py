@@ -15,7 +15,6 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import sent
-from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.dag_builder import ADMINISTRATION_SUFFIX, RETRY_DELAY, START_DATE, Tag
 from tranrepl_airflow.documentation import ADMINISTRATION_TASKS, administration_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
@@ -29,7 +28,7 @@ from tranrepl_airflow.parameters import (
     chosen_subscription,
     chosen_transaction,
 )
-from tranrepl_airflow.publication_operator import PublicationOperator
+from tranrepl_airflow.publication_operator import CleanupOperator, PublicationOperator
 
 
 def administration_dag(publication: Publication, settings_file: str | None = None) -> DAG:

@@ -25,8 +25,6 @@ from tranrepl.settings.publication import Publication
 from tranrepl_airflow import documentation
 from tranrepl_airflow.alert_callbacks import SkippedBeforeFailure, run_is_late, task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
-from tranrepl_airflow.broken_settings import BrokenSettingsOperator
-from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.graph import (
     LOG_READER,
@@ -45,6 +43,7 @@ from tranrepl_airflow.operators import (
     LogReaderOperator,
     SingleConnectionRetryOperator,
 )
+from tranrepl_airflow.publication_operator import BrokenSettingsOperator, CleanupOperator
 from tranrepl_airflow.run_bounds import RUN_BOUND, RunIsOverOperator, run_end
 
 

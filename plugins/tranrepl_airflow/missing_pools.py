@@ -36,8 +36,7 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:  # noqa: ARG001 - Air
 
 
 def _insert(session: Session, pool: str) -> Any:
-    """Return an INSERT that does nothing where the pool is there: an error to be caught would end the scheduler's
-    transaction. Not a failure to be caught: it would end the scheduler's transaction."""
+    """Return an INSERT that does nothing where the pool is there: an error would end the scheduler's transaction."""
     import sqlalchemy as sa
     from airflow.models.pool import Pool
     from sqlalchemy.dialects import postgresql, sqlite

@@ -32,8 +32,8 @@ from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import run_is_late
 from tranrepl_airflow.alerts import AlertEvent, error_alert
-from tranrepl_airflow.cleanup import CleanupOperator
 from tranrepl_airflow.notifiers import notify_all
+from tranrepl_airflow.publication_operator import CleanupOperator
 from tranrepl_airflow.webhook import WebhookNotifier
 
 if TYPE_CHECKING:

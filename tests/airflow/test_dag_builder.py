@@ -14,10 +14,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, TriggerRule
 
 from tranrepl.settings.publication import Publication
-from tranrepl_airflow.broken_settings import BrokenSettingsOperator
 from tranrepl_airflow.dag_builder import build_cleanup_dag, publication_dag
 from tranrepl_airflow.dags import build_dags
 from tranrepl_airflow.outcome import ReplicationStopped
+from tranrepl_airflow.publication_operator import BrokenSettingsOperator
 
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter

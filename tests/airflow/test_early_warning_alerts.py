@@ -17,7 +17,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.next_steps import Place
 from tranrepl_airflow.alert_callbacks import alert_early
-from tranrepl_airflow.cleanup import CleanupOperator
+from tranrepl_airflow.publication_operator import CleanupOperator
 
 _FILE = "dags/publications/purchasing.yaml"
 _HOOK = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
