@@ -28,9 +28,6 @@ class ClockDifference(BaseModel):
         )
 
 
-NO_DIFFERENCE = ClockDifference()
-
-
 def measure(read_clock: Callable[[], datetime]) -> ClockDifference:
     """Return how far a server's clock is ahead of this machine's.
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 
 from tranrepl.distribution.sequences import follow_sequences
-from tranrepl.distributor.database import DistributionDatabase, RunRow
-from tranrepl.distributor.database.history_rows import snapshot_comments
+from tranrepl.distributor.database import RunRow
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import SnapshotRequest
-from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.snapshot import TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
-from tranrepl.snapshot.initialization import Runner, initialize
+from tranrepl.snapshot.initialization import Runner, SnapshotHistory, initialize
 from tranrepl.snapshot.opening import OpenSnapshot, open_snapshot, open_waiting
 from tranrepl.topology import Topology
 
-log = logging.getLogger(__name__)
-
-_LOGGED_EVERY_SECONDS = 10.0
 SMALL_BYTES = 64 * 1024 * 1024
 """Tables of this size together are copied sooner than Spark has started."""
 
@@ -46,7 +40,7 @@ def recorded(plan: OpenSnapshot, runner: Runner) -> JobResult:
     clock, opened = time.perf_counter(), plan.opened
     row = opened.database.history.begin_run(opened.record, opened.subscription, snapshot=True)
     with _ending(plan, row, clock), opened.database.delivery_states.taking_snapshot(opened.subscription):
-        taken = initialize(plan, runner, _History(opened.database, row, clock))
+        taken = initialize(plan, runner, SnapshotHistory(opened.database, row, clock))
         result = _timed(taken.noticing(_follow_sequences(plan)), clock)
     opened.database.history.end_run(row, result)
     return result
@@ -57,34 +51,6 @@ def _follow_sequences(plan: OpenSnapshot) -> tuple[str, ...]:
     settings = plan.request.publication.subscription(plan.request.subscription)
     articles = [it.article for it in plan.articles]
     return follow_sequences(plan.opened.subscriber, settings, articles, lambda: nullcontext(plan.publisher))
-
-
-@dataclass(slots=True)
-class _History:
-    """The run's row, which follows every look, and the log: a line for each table that is whole, and now and then what
-    is on its way."""
-
-    database: DistributionDatabase
-    row: RunRow
-    clock: float
-    logged: float = field(default_factory=time.monotonic)
-    whole: set[str] = field(default_factory=set)
-
-    def report(self, tables: tuple[TableProgress, ...]) -> None:
-        self.database.history.record_progress(self.row, _timed(JobResult(snapshot=tables), self.clock))
-        for it in tables:
-            if it.share >= 1 and it.article not in self.whole:
-                self.whole.add(it.article)
-                log.info(
-                    "%s: %d rows, %d bytes in %.1f s, %.0f bytes/s", it.article, it.rows, it.bytes, it.seconds, it.rate
-                )
-        if time.monotonic() - self.logged >= _LOGGED_EVERY_SECONDS:
-            self.logged = time.monotonic()
-            log.info("%s", snapshot_comments(tables))
-
-    def say(self, what: str) -> None:
-        self.database.history.record_comments(self.row, what)
-        log.info("%s", what)
 
 
 @contextmanager

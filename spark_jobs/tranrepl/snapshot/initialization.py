@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Protocol
 
+from tranrepl.distributor.database import DistributionDatabase, RunRow
+from tranrepl.distributor.database.history_rows import snapshot_comments
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError, TransientError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
@@ -47,6 +49,7 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS_WITHOUT_PROGRESS = 3
 _REPORT_INTERVAL_SECONDS = 1.0
+_LOGGED_EVERY_SECONDS = 10.0
 
 
 class LostTasksError(Exception):
@@ -64,19 +67,39 @@ class Runner(Protocol):
         ...
 
 
-class Listener(Protocol):
-    """Who wants to know how it gets on."""
+@dataclass(slots=True)
+class SnapshotHistory:
+    """The run's row, which follows every look, and the log: a line for each table that is whole, and now and then what
+    is on its way."""
+
+    database: DistributionDatabase
+    row: RunRow
+    clock: float
+    """When the run began, by `time.perf_counter`."""
+    logged: float = field(default_factory=time.monotonic)
+    whole: set[str] = field(default_factory=set)
 
     def report(self, tables: tuple[TableProgress, ...]) -> None:
         """Report how far the tables are."""
-        ...
+        so_far = JobResult(snapshot=tables, seconds=time.perf_counter() - self.clock)
+        self.database.history.record_progress(self.row, so_far)
+        for it in tables:
+            if it.share >= 1 and it.article not in self.whole:
+                self.whole.add(it.article)
+                log.info(
+                    "%s: %d rows, %d bytes in %.1f s, %.0f bytes/s", it.article, it.rows, it.bytes, it.seconds, it.rate
+                )
+        if time.monotonic() - self.logged >= _LOGGED_EVERY_SECONDS:
+            self.logged = time.monotonic()
+            log.info("%s", snapshot_comments(tables))
 
     def say(self, what: str) -> None:
         """Report what goes on while nothing is copied."""
-        ...
+        self.database.history.record_comments(self.row, what)
+        log.info("%s", what)
 
 
-def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobResult:
+def initialize(plan: OpenSnapshot, runner: Runner, history: SnapshotHistory) -> JobResult:
     """Take the subscription's waiting articles from the Publisher. The result has no error: what stopped it is raised
     as ReplicationError."""
     database, subscription = plan.opened.database, plan.opened.subscription
@@ -89,10 +112,10 @@ def initialize(plan: OpenSnapshot, runner: Runner, listener: Listener) -> JobRes
     database.snapshots.initiate(plan.opened.record, subscription, plan.names)
     reach(Failpoint.SNAPSHOT_INITIATED)
     timeout = plan.request.publication.publisher.snapshot_timeout
-    with plan.publisher.snapshot(timeout, listener.say) as exported:
+    with plan.publisher.snapshot(timeout, history.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
         database.snapshots.record_start(subscription, plan.names, exported.xact_seqno)
-        loading = _Loading(plan, exported, runner, listener)
+        loading = _Loading(plan, exported, runner, history)
         fence = loading.copy()
     progress = loading.complete(fence)
     database.snapshots.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
@@ -119,7 +142,7 @@ class _Loading:
     plan: OpenSnapshot
     exported: Snapshot
     runner: Runner
-    listener: Listener
+    history: SnapshotHistory
     snapshot: str = field(default_factory=lambda: secrets.token_hex(8))
     notices: list[str] = field(default_factory=list)
     _ranges: list[TableRange] = field(default_factory=list)
@@ -142,7 +165,7 @@ class _Loading:
             reach(Failpoint.EARLIER_ROWS_DELETED)
             shared = frozenset(it.name for it in articles if it.owned.condition is not None)
             for altered in bring_to_definitions(plan.opened, behind, position, shared_tables=shared):
-                self.listener.say(altered)
+                self.history.say(altered)
             fence = target.begin(
                 self.snapshot,
                 articles,
@@ -175,7 +198,7 @@ class _Loading:
     def _build(self) -> None:
         """Build indexes, over as many sessions as ranges were copied by at a time."""
         opened = self.plan.opened
-        self.listener.say("The rows are copied. Indexes and constraints are being built.")
+        self.history.say("The rows are copied. Indexes and constraints are being built.")
 
         def build(article: SnapshotArticle) -> None:
             with dialect_of(opened.connection).snapshot(opened.connection, opened.key, "tranrepl snapshot") as target:
@@ -249,7 +272,7 @@ class _Loading:
             try:
                 dialect = dialect_of(opened.connection)
                 with dialect.snapshot(opened.connection, opened.key, "tranrepl progress") as target:
-                    self.listener.report(self._progress(target.loaded(self.snapshot)))
+                    self.history.report(self._progress(target.loaded(self.snapshot)))
             except ReplicationError as error:
                 log.warning("progress is not recorded: %s", error.message)
 
