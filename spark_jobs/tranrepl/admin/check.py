@@ -21,7 +21,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.stale_articles import waits_for_snapshot
 from tranrepl.distributor.store_mark import store_mark_problems
-from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
 from tranrepl.errors import (
     ConfigurationError,
     CustomProcedureError,
@@ -49,7 +49,6 @@ from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl check"
 _NOT_OF_SETUP = (CustomProcedureError, JobRightError)
-_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
 class CheckPurpose(Enum):
@@ -387,13 +386,13 @@ def _waiting(
         return frozenset()
     record = _registered(publication, database)
     found = database.subscriptions.find(record, subscription.name) if record else None
-    if record is None or found is None or found.status in _WAITING:
+    if record is None or found is None or found.status in WITHOUT_SNAPSHOT:
         return everything
     if found.status is SubscriptionStatus.INACTIVE:
         return frozenset()
     known = {it.source: it for it in database.articles.registered(record)}
     states = database.snapshots.article_states(found).items()
-    waiting = {source for source, state in states if state.status in _WAITING}
+    waiting = {source for source, state in states if state.status in WITHOUT_SNAPSHOT}
     unknown = {
         article.source
         for article, table in checked.tables

@@ -8,7 +8,7 @@ from contextlib import suppress
 from tranrepl.admin.recorded_definitions import standing_articles
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
 from tranrepl.distributor.stale_articles import reinitialize_or_stop_at, waits_for_snapshot
-from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
 from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
@@ -16,8 +16,6 @@ from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article, Publication
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.subscriber import Subscriber
-
-_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
 def delivered_articles(
@@ -29,7 +27,7 @@ def delivered_articles(
     if record is None or found is None or found.status is not SubscriptionStatus.ACTIVE:
         return {}
     states = database.snapshots.article_states(found).items()
-    waiting = {source for source, state in states if state.status in _WAITING}
+    waiting = {source for source, state in states if state.status in WITHOUT_SNAPSHOT}
     return {it.source: it for it in database.articles.registered(record) if str(it.source) not in waiting}
 
 

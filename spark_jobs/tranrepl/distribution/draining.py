@@ -11,10 +11,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tranrepl.distribution.all_gather_server import AllGatherServer
-from tranrepl.distribution.articles_to_reinitialize import reinitialize_or_stop_articles
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.latency import RegisteredBatches
-from tranrepl.distribution.opening import OpenDistribution
+from tranrepl.distribution.opening import OpenDistribution, reinitialize_or_stop_articles
 from tranrepl.distribution.plan import (
     READ_TOGETHER,
     SORTED_TOGETHER,

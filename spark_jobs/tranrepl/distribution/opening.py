@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.recording import TracerArrivals
-from tranrepl.distributor.database import ArticleState, DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.database import (
+    ArticleState,
+    DistributionDatabase,
+    PublicationRecord,
+    StoredSchemaChange,
+    SubscriptionRecord,
+    UnknownRows,
+)
+from tranrepl.distributor.stale_articles import reinitialize_or_stop_at
 from tranrepl.distributor.stored_commands import holds_transaction
-from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
 from tranrepl.errors import (
     MUST_BE_REINITIALIZED,
     SNAPSHOT_NOT_AVAILABLE,
     ConfigurationError,
     MustBeReinitializedError,
 )
+from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.model.commands import FIRST_XACT_SEQNO
+from tranrepl.model.names import TableName
 from tranrepl.next_steps import reinitialize_subscription
-from tranrepl.settings.publication import SyncType
+from tranrepl.settings.following import follow
+from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import at_same_position, is_before
@@ -52,7 +63,7 @@ class OpenDistribution:
     def refuse_incomplete(self, watermark: bytes) -> None:
         """Raise ConfigurationError 21074 where commands after the watermark, or an article's rows, may be gone, and
         21075 where the subscription waits for its snapshot."""
-        if self.subscription.status in (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED):
+        if self.subscription.status in WITHOUT_SNAPSHOT:
             raise _without_snapshot(f"subscription {self.subscription.subscription}")
         removed, began = self.record.removed_xact_seqno, self.subscription.subscription_seqno
         if self.subscription.status is SubscriptionStatus.INACTIVE:
@@ -199,3 +210,31 @@ def open_distribution(topology: Topology, name: str) -> Iterator[OpenDistributio
                 subscriber,
                 settings.sync_type is SyncType.AUTOMATIC,
             )
+
+
+def reinitialize_or_stop_articles(
+    publication: Publication,
+    opened: OpenDistribution,
+    changes: Iterable[StoredSchemaChange],
+    articles: Mapping[int, RegisteredArticle],
+    left_out: Mapping[str, bytes | None],
+) -> list[str]:
+    """Let articles wait for a snapshot where the log does not have the rows that a change, which is to be delivered,
+    leaves at this Subscriber, though it has those of others; or stop them, as `on_unknown_rows` and `sync_type` say.
+    Return what was done, in words. `left_out` is what the articles' snapshots have in them: those changes are among
+    it."""
+    done = dict[TableName, str]()
+    newest = newest_definitions(articles.values())
+    # Under the names of now: the table may have been renamed before the change or after it.
+    followed = follow(publication, newest.values())
+    for stored in changes:
+        change, article = stored.change, articles[stored.change.article_id]
+        source = newest[article.source_object_id].source
+        up_to = left_out.get(str(source), b"")
+        if source in done or up_to is None or stored.xact_seqno <= up_to:
+            continue
+        reason = opened.subscriber.reload_reason(change, article)
+        if reason is not None:
+            unknown = UnknownRows(reason, None)
+            done[source] = reinitialize_or_stop_at(opened.database, opened.subscription, followed, source, unknown)
+    return list(done.values())

@@ -11,12 +11,11 @@ from tranrepl.distributor.database import (
     SubscriptionRecord,
     UnknownRows,
 )
-from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.tables import WITHOUT_SNAPSHOT
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import OnUnknownRows, Publication, Subscription, SyncType
 
-_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 _REWRITTEN = "its table was rewritten, and the log does not say what its rows are now"
 _PARTITIONS_CHANGED = (
     "a partition with rows of its own was attached, detached or dropped, and the log does not say which rows those are"
@@ -84,7 +83,7 @@ def reinitialize_or_stop_at(
     why = unknown if state is None else _added(state, unknown)
     place = f"article {source} of subscription {subscription.subscription}"
     # It is to have a snapshot in any case, where it waits for one; one that is on its way begins again.
-    waits = subscription.status in _WAITING or (state is not None and state.status in _WAITING)
+    waits = subscription.status in WITHOUT_SNAPSHOT or (state is not None and state.status in WITHOUT_SNAPSHOT)
     if waits or (chosen is not None and waits_for_snapshot(publication, source, chosen)):
         database.snapshots.subscribe(subscription, [str(source)], whole=False, unknown=why)
         return f"article {source} is copied to {subscription.subscription} again: {why.reason}"

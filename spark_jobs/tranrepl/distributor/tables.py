@@ -42,6 +42,10 @@ class SubscriptionStatus(StrEnum):
     """A snapshot is on its way, or was interrupted."""
 
 
+WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
+"""Of what waits for its snapshot, not begun or not ended."""
+
+
 class RunStatus(IntEnum):
     """`runstatus` of the history tables (MSdistribution_history)."""
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
-from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.log_reader.continuity import find_break
@@ -27,7 +27,6 @@ from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
 
-_WAITING = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 LARGE_BYTES = 16 * 1024 * 1024
 """Size of a table from which on its indexes are built after the load."""
 
@@ -72,7 +71,7 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
     article does not exist or cannot begin before the others."""
     articles = published_articles(request, opened)
     status = opened.subscription.status
-    if status in _WAITING:
+    if status in WITHOUT_SNAPSHOT:
         if request.articles:
             raise ConfigurationError(
                 f"subscription {opened.subscription.subscription} has no snapshot yet: it begins with all articles",
@@ -82,7 +81,7 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
     if status is SubscriptionStatus.INACTIVE:
         opened.refuse_incomplete(b"")
     states = opened.database.snapshots.article_states(opened.subscription)
-    waiting = [it for it in articles if (state := states.get(str(it.source))) and state.status in _WAITING]
+    waiting = [it for it in articles if (state := states.get(str(it.source))) and state.status in WITHOUT_SNAPSHOT]
     return Waiting(
         tuple(it for it in waiting if not request.articles or str(it.source) in request.articles), whole=False
     )

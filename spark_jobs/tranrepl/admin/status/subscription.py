@@ -14,9 +14,9 @@ from tranrepl.admin.status.report import (
 )
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
-from tranrepl.distributor.database.overview import WITHOUT_SNAPSHOT, Backlog, SubscriptionOverview
+from tranrepl.distributor.database.overview import Backlog, SubscriptionOverview
 from tranrepl.distributor.stored_commands import StoredCount, count_after
-from tranrepl.distributor.tables import SubscriptionStatus as RegisteredStatus
+from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus as RegisteredStatus
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.latency import together
 from tranrepl.next_steps import Place

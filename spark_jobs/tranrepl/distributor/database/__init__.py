@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from tranrepl.distributor.database.batches import Batch
-from tranrepl.distributor.database.deliveries import DeliveredSpan
-from tranrepl.distributor.database.delivery_states import DeliveryState, StateAfter
-from tranrepl.distributor.database.distribution_database import DistributionDatabase
-from tranrepl.distributor.database.errors import RecordedError
-from tranrepl.distributor.database.history import RunRow
-from tranrepl.distributor.database.publications import PublicationRecord
-from tranrepl.distributor.database.schema_changes import StoredSchemaChange, StoredScript
-from tranrepl.distributor.database.snapshots import ArticleState, UnknownRows
-from tranrepl.distributor.database.subscriptions import SubscriptionRecord
-from tranrepl.distributor.database.tracer_tokens import PendingToken, StoredToken, TokenHistory
+from tranrepl.connections import Connection
+from tranrepl.distributor.database.articles import Articles
+from tranrepl.distributor.database.batches import Batch, Batches
+from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.deliveries import DeliveredSpan, Deliveries
+from tranrepl.distributor.database.delivery_states import DeliveryState, DeliveryStates, StateAfter
+from tranrepl.distributor.database.errors import Errors, RecordedError
+from tranrepl.distributor.database.history import History, RunRow
+from tranrepl.distributor.database.overview import Overview
+from tranrepl.distributor.database.publications import PublicationRecord, Publications
+from tranrepl.distributor.database.schema_changes import SchemaChanges, StoredSchemaChange, StoredScript
+from tranrepl.distributor.database.scripts import Scripts
+from tranrepl.distributor.database.snapshots import ArticleState, Snapshots, UnknownRows
+from tranrepl.distributor.database.subscriptions import SubscriptionRecord, Subscriptions
+from tranrepl.distributor.database.tracer_tokens import PendingToken, StoredToken, TokenHistory, TracerTokens
+from tranrepl.distributor.database.warnings import Warnings
 
 __all__ = [
     "ArticleState",
@@ -32,3 +37,24 @@ __all__ = [
     "TokenHistory",
     "UnknownRows",
 ]
+
+
+class DistributionDatabase(DatabaseConnection):
+    """Opened for one job or one command, and closed at its end: `with DistributionDatabase(connection) as database`."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.publications = Publications(self)
+        self.articles = Articles(self)
+        self.subscriptions = Subscriptions(self)
+        self.snapshots = Snapshots(self)
+        self.batches = Batches(self)
+        self.schema_changes = SchemaChanges(self)
+        self.scripts = Scripts(self)
+        self.tracer_tokens = TracerTokens(self)
+        self.deliveries = Deliveries(self)
+        self.delivery_states = DeliveryStates(self)
+        self.errors = Errors(self)
+        self.history = History(self, self.errors)
+        self.overview = Overview(self)
+        self.warnings = Warnings(self)

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from tranrepl.distributor.database.watermarks import known_watermarks
 from tranrepl.distributor.tables import (
+    WITHOUT_SNAPSHOT,
     ArticleStatus,
     RunStatus,
-    SubscriptionStatus,
     msarticle_subscriptions,
     msarticles,
     msdistribution_history,
@@ -29,7 +29,6 @@ from tranrepl.jobs.validation_report import COMPARED_ARTICLES, PASSED
 BY_HAND = "was skipped by an administrator"
 """The last words of the history's row of a transaction that somebody skipped."""
 _ENDED_WELL = (RunStatus.SUCCEED, RunStatus.IDLE)
-_WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +175,7 @@ def _waits(subscription_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
         articles.status == ArticleStatus.ACTIVE,
         sa.func.replace(name, '"', "") == sa.func.replace(states.article, '"', ""),
     )
-    waiting = sa.or_(
-        subscription.status.in_(_WITHOUT_SNAPSHOT), sa.and_(states.status.in_(_WITHOUT_SNAPSHOT), in_force)
-    )
+    waiting = sa.or_(subscription.status.in_(WITHOUT_SNAPSHOT), sa.and_(states.status.in_(WITHOUT_SNAPSHOT), in_force))
     return sa.exists().select_from(joined).where(subscription.subscription_id == subscription_id, waiting)
 
 

@@ -23,6 +23,7 @@ from tranrepl.distributor.database.healing import ended_acknowledged
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import (
+    WITHOUT_SNAPSHOT,
     RunStatus,
     SubscriptionStatus,
     msdistribution_history,
@@ -35,7 +36,6 @@ from tranrepl.distributor.tables import (
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import Publication
 
-WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 EXPIRING_SHARE = 0.8
 """The part of max_distretention after which a subscription is about to expire."""
 _DELIVERED_WELL = (RunStatus.SUCCEED, RunStatus.IN_PROGRESS, RunStatus.IDLE)

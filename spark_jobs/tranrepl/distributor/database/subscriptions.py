@@ -57,7 +57,7 @@ class Subscriptions:
         """Return the subscription as registered; None where it is not."""
         with self._database.transaction() as connection:
             row = self._row(connection, record, name)
-        return None if row is None else _subscription(row)
+        return None if row is None else subscription_record(row)
 
     def get(self, record: PublicationRecord, name: str) -> SubscriptionRecord:
         """Return the subscription as registered. Raises ConfigurationError where it is not set up."""
@@ -68,7 +68,7 @@ class Subscriptions:
                 f"{self._database.where}: subscription {name} of publication {record.publication} is not set up",
                 remedy=RUN_SETUP,
             )
-        return _subscription(row)
+        return subscription_record(row)
 
     def active(self, record: PublicationRecord) -> list[SubscriptionRecord]:
         """Return those that need stored commands, now or as soon as their snapshot is there."""
@@ -88,7 +88,7 @@ class Subscriptions:
                 )
                 .order_by(mssubscriptions.c.subscription_id)
             ).all()
-        return [_subscription(row) for row in rows]
+        return [subscription_record(row) for row in rows]
 
     def set_status(self, subscription: SubscriptionRecord, status: SubscriptionStatus) -> bool:
         """Set the status. Returns whether it was another before."""
@@ -111,7 +111,8 @@ class Subscriptions:
         ).one_or_none()
 
 
-def _subscription(row: sa.Row[Any]) -> SubscriptionRecord:
+def subscription_record(row: sa.Row[Any]) -> SubscriptionRecord:
+    """Return what a row of `mssubscriptions` says."""
     seqno = row.subscription_seqno
     return SubscriptionRecord(
         row.subscription_id,

@@ -7,17 +7,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.tables import SubscriptionStatus, mspublications, mssubscriptions
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredSubscription:
-    """A subscription as registered. `subscription_seqno`: the watermark of the snapshot that it began with."""
-
-    subscription: str
-    status: SubscriptionStatus
-    subscriber_db: str
-    subscription_seqno: bytes | None
+from tranrepl.distributor.database.subscriptions import SubscriptionRecord, subscription_record
+from tranrepl.distributor.tables import mspublications, mssubscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +20,7 @@ class MonitoredRecord:
     publisher_db: str
     slot_name: str
     store: str
-    subscriptions: Mapping[int, RegisteredSubscription]
+    subscriptions: Mapping[int, SubscriptionRecord]
 
     def name_of(self, subscription_id: int | None) -> str | None:
         """Return a subscription's name; None for the log reader."""
@@ -56,15 +47,7 @@ def find_publication(connection: sa.Connection, name: str) -> MonitoredRecord | 
         row.publisher_db,
         row.slot_name,
         row.store,
-        {
-            it.subscription_id: RegisteredSubscription(
-                it.subscription,
-                SubscriptionStatus(it.status),
-                it.subscriber_db,
-                None if it.subscription_seqno is None else bytes(it.subscription_seqno),
-            )
-            for it in subscriptions
-        },
+        {it.subscription_id: subscription_record(it) for it in subscriptions},
     )
 
 

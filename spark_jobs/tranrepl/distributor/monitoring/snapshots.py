@@ -11,16 +11,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.healing import is_snapshot
-from tranrepl.distributor.monitoring.publication import MonitoredRecord, RegisteredSubscription
+from tranrepl.distributor.database.subscriptions import SubscriptionRecord
+from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.tables import (
+    WITHOUT_SNAPSHOT,
     RunStatus,
     SubscriptionStatus,
     msarticle_subscriptions,
     msdistribution_history,
     mssubscriptions,
 )
-
-_WITHOUT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def newest_snapshots(connection: sa.Connection, record: MonitoredRecord) -> Sequ
     return [
         _snapshot(it, runs.get(number), waiting.get(it.subscription, ()))
         for number, it in record.subscriptions.items()
-        if number in runs or it.subscription in waiting or it.status in _WITHOUT
+        if number in runs or it.subscription in waiting or it.status in WITHOUT_SNAPSHOT
     ]
 
 
@@ -82,7 +82,7 @@ def _newest(record: MonitoredRecord) -> sa.Select[Any]:
 
 
 def _snapshot(
-    subscription: RegisteredSubscription, run: sa.Row[Any] | None, waiting: Sequence[WaitingArticle]
+    subscription: SubscriptionRecord, run: sa.Row[Any] | None, waiting: Sequence[WaitingArticle]
 ) -> SubscriptionSnapshot:
     return SubscriptionSnapshot(
         subscription=subscription.subscription,
