@@ -113,6 +113,7 @@ def test_a_continuous_log_reader_goes_on_with_a_table_that_is_made_again(
         wait_for(lambda: (distribution_rows(site, waits) == [(1,)] and follows(site)) or job.done())
         site.at_publisher("INSERT INTO b VALUES (30, 'later')")
         wait_for(lambda: site.run_distribution("reporting").commands > 0 or job.done())
+        assert not job.done()
         asked.ask()
         result = job.result(60)
     assert result.error is None
