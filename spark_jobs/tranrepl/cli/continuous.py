@@ -55,7 +55,7 @@ def _is_free(
     """Return whether nobody else runs the agents of the subscriptions; if so, nobody else does until `held` ends. None
     where the distribution database does not say so for the moment."""
     try:
-        return held.enter_context(database.delivery_states.kept_up(subscriptions))
+        return held.enter_context(database.delivery_states.running_agents(subscriptions))
     except TransientError:
         return None
 

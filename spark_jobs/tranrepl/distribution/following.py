@@ -127,9 +127,9 @@ class _Follower:
         self._watermark = following.delivery.watermark
         self._total = following.so_far
         self._began = self._reported = self._state_seen = time.monotonic()
-        self._unreported = self._told = False
+        self._unreported = self._notified = False
         self._try_at = 0.0
-        self._is_told = False
+        self._can_be_notified = False
         """Whether notifications come through to the listener's session."""
 
     def follow(self) -> Ending:
@@ -167,20 +167,20 @@ class _Follower:
 
     def _rest(self) -> Why | None:
         now, seconds = time.monotonic(), self._following.polling_interval
-        if self._is_told:
+        if self._can_be_notified:
             seconds = max(seconds, RECORD_SECONDS)
         elif now >= self._try_at and self._listener.fileno() is not None:
             self._try_notifications(now)
-        if self._told:
+        if self._notified:
             seconds = min(seconds, LOOK_SECONDS)
         if self._unreported:
             seconds = min(seconds, max(0.0, self._reported + RECORD_SECONDS - now))
         if self._driver.wait(seconds, self._listener.fileno()):
             return Why.ASKED
-        if self._listener.told():
-            self._told = self._is_told = True
+        if self._listener.received():
+            self._notified = self._can_be_notified = True
         elif self._listener.fileno() is None:
-            self._is_told = False
+            self._can_be_notified = False
         if self._unreported and time.monotonic() - self._reported > RECORD_SECONDS:
             self._report()
         return None
@@ -193,13 +193,13 @@ class _Follower:
 
     def _is_state_old(self) -> bool:
         """Return whether to look at it again though nothing is registered: an administrator may have told of it."""
-        holds = LOOK_SECONDS if self._told else RECORD_SECONDS
+        holds = LOOK_SECONDS if self._notified else RECORD_SECONDS
         return time.monotonic() - self._state_seen > holds
 
     def _state_after(self) -> StateAfter | None:
         """Return what is registered after the watermark; None where it is not as it was when the task began."""
         after = self._database.delivery_states.after(self._record, self._following.subscription, self._watermark)
-        self._state_seen, self._told = time.monotonic(), False
+        self._state_seen, self._notified = time.monotonic(), False
         if after is None or after.state != self._following.state:
             return None
         is_gone = after.removed_xact_seqno is not None and after.removed_xact_seqno > self._watermark

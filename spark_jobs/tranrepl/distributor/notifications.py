@@ -83,14 +83,14 @@ class Listener:
                 time.sleep(max(0.0, deadline - time.monotonic()))
             return set()
         try:
-            told = list(self._session.notifies(timeout=timeout, stop_after=1))
+            received = list(self._session.notifies(timeout=timeout, stop_after=1))
         except psycopg.Error as error:
             self._say_lost(error)
             self.close()
             return set()
-        return {Notification(it.payload) for it in told if it.payload in _KNOWN}
+        return {Notification(it.payload) for it in received if it.payload in _KNOWN}
 
-    def told(self) -> set[Notification]:
+    def received(self) -> set[Notification]:
         """Return what was told since the last call, each once, without waiting."""
         descriptor = self.fileno()
         if descriptor is not None and not select.select([descriptor], [], [], 0)[0]:

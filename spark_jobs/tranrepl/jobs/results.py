@@ -142,8 +142,8 @@ class JobResult(BaseModel):
 
     def warning_of_schema_changes(self, warnings: Sequence[str]) -> JobResult:
         """Return the same result with more warnings of schema changes, which are notices, too."""
-        told = (*self.schema_change_warnings, *warnings)[:MOST_NOTICES]
-        return self.noticing(warnings).model_copy(update={"schema_change_warnings": told})
+        warnings_so_far = (*self.schema_change_warnings, *warnings)[:MOST_NOTICES]
+        return self.noticing(warnings).model_copy(update={"schema_change_warnings": warnings_so_far})
 
     def without_command(self) -> JobResult:
         """Return the same result without the failing command's values: for an XCom, and for whoever stores it."""

@@ -125,7 +125,7 @@ class _Follower:
         """Return how to end, where somebody asks for it."""
         if self.driver.is_cut():
             return Why.ASKED
-        return Why.YIELDED if YIELD in self.listener.told() else None
+        return Why.YIELDED if YIELD in self.listener.received() else None
 
     def _step(self, stream: OpenLogStream) -> Why | None:
         stream.receive()

@@ -39,9 +39,9 @@ def measure(read_clock: Callable[[], datetime]) -> ClockDifference:
 
 def _reading(read_clock: Callable[[], datetime]) -> ClockDifference:
     asked = now_microseconds()
-    told = microseconds_of(read_clock())
+    theirs = microseconds_of(read_clock())
     answered = now_microseconds()
-    return ClockDifference(microseconds=told - (asked + answered) // 2, uncertainty=max(0, answered - asked + 1) // 2)
+    return ClockDifference(microseconds=theirs - (asked + answered) // 2, uncertainty=max(0, answered - asked + 1) // 2)
 
 
 def now_microseconds() -> int:

@@ -68,8 +68,8 @@ def _lines(pipe: Path) -> Iterator[str]:
     """Yield lines until the pipe has no writer. One that is gone already is not waited for."""
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
-    with os.fdopen(descriptor, encoding="utf-8") as told:
-        for line in told:
+    with os.fdopen(descriptor, encoding="utf-8") as lines:
+        for line in lines:
             yield line.rstrip("\n")
 
 

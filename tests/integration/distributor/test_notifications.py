@@ -38,9 +38,9 @@ def _publication_id(site: Site) -> int:
         return database.publications.get(site.publication.publication).publication_id
 
 
-def _tell(site: Site, *told: Notification, publication_id: int | None = None) -> None:
+def _tell(site: Site, *received: Notification, publication_id: int | None = None) -> None:
     with site.topology.distributor() as database, database.transaction() as connection:
-        for it in told:
+        for it in received:
             notify(connection, publication_id or _publication_id(site), it)
 
 
@@ -67,10 +67,10 @@ def test_each_thing_is_told_once_and_only_to_its_publication(site: Site, listene
 
 
 def test_what_was_told_is_asked_for_without_waiting(site: Site, listener: Listener) -> None:
-    assert listener.told() == set()
+    assert listener.received() == set()
     _tell(site, TRIED)
-    wait_until(lambda: listener.told() == {TRIED})
-    assert listener.told() == set()
+    wait_until(lambda: listener.received() == {TRIED})
+    assert listener.received() == set()
 
 
 def test_nothing_is_told_of_a_transaction_that_fails(site: Site, listener: Listener) -> None:
@@ -82,10 +82,10 @@ def test_nothing_is_told_of_a_transaction_that_fails(site: Site, listener: Liste
 def test_what_a_later_version_tells_is_passed_over(site: Site, listener: Listener) -> None:
     execute(site.topology.distributor_connection, f"SELECT pg_notify('tranrepl_{_publication_id(site)}', 'dance:x')")
     _tell(site, YIELD)
-    told: set[Notification] = set()
-    while not told:
-        told = listener.wait(5.0)
-    assert told == {YIELD}
+    received: set[Notification] = set()
+    while not received:
+        received = listener.wait(5.0)
+    assert received == {YIELD}
 
 
 @pytest.mark.new_sessions

@@ -122,7 +122,7 @@ class DeliveryStates:
                     held.pop_all().close()
 
     @contextmanager
-    def kept_up(self, subscriptions: Sequence[SubscriptionRecord]) -> Iterator[bool]:
+    def running_agents(self, subscriptions: Sequence[SubscriptionRecord]) -> Iterator[bool]:
         """Let others see that the subscriptions' agents are kept up here; give whether nobody else does that already.
         It ends with the session, however that ends: that each change is made once does not depend on it."""
         with ExitStack() as held:

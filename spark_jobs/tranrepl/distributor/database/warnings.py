@@ -11,7 +11,7 @@ from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.tables import msrepl_warnings
 
-Told = tuple[str, str]
+ReportedWarning = tuple[str, str]
 """The subscription, empty for the Publisher's log, and what is warned of."""
 
 
@@ -22,8 +22,8 @@ class Warnings:
         self._database = database
 
     def take_new(
-        self, record: PublicationRecord, standing: Collection[Told], unknown: Collection[str] = ()
-    ) -> frozenset[Told]:
+        self, record: PublicationRecord, standing: Collection[ReportedWarning], unknown: Collection[str] = ()
+    ) -> frozenset[ReportedWarning]:
         """Return those that were not reported since they last ceased, each to one of several callers; forget those that
         have ceased, except of a kind of which it is `unknown` now."""
         key = sa.tuple_(msrepl_warnings.c.subscription, msrepl_warnings.c.warning)
