@@ -166,9 +166,9 @@ class DistributionJob:
     def _constraints(self) -> Constraints:
         if self._settings.stream_assignment is not StreamAssignment.DEPENDENCIES:
             return Constraints()
-        return self._opened.subscriber.constraints(self._standing())
+        return self._opened.subscriber.constraints(self._applied_definitions())
 
-    def _standing(self) -> list[RegisteredArticle]:
+    def _applied_definitions(self) -> list[RegisteredArticle]:
         """Return the definitions that the Subscriber's tables stand at: schema changes may be on their way to it."""
         recorded = self._opened.subscriber.definitions()
         if not recorded:

@@ -45,7 +45,7 @@ class ColumnDifference:
         return [(old, new) for old, new in self._pairs if old.ordinal in self._ordinals and _is_written(new)]
 
     @cached_property
-    def _made_anew(self) -> list[tuple[DefinedColumn, DefinedColumn]]:
+    def _recreated(self) -> list[tuple[DefinedColumn, DefinedColumn]]:
         """Columns that are generated and were not, or the other way round, or from something else, before and after."""
         # An expression has the names of now: those of renamed columns and types do not make it another one.
         of_table = self.altered.subject is Subject.TABLE and self.altered.is_locked
@@ -61,7 +61,7 @@ class ColumnDifference:
     def _dropped(self) -> list[DefinedColumn]:
         """Columns that go from the Subscribers' tables, generated ones first: they may be made of others."""
         gone = [it for it in self.before.columns if it.ordinal not in self.now.by_ordinal]
-        chosen = [it for it in (*gone, *(old for old, _ in self._made_anew)) if self._is_at_subscribers(it)]
+        chosen = [it for it in (*gone, *(old for old, _ in self._recreated)) if self._is_at_subscribers(it)]
         return sorted(chosen, key=lambda it: it.generation is Generation.NONE)
 
     @cached_property
@@ -69,7 +69,7 @@ class ColumnDifference:
         """Columns that the Subscribers' tables gain, generated ones last."""
         if not self.gains_columns:
             return []
-        again = {new.ordinal for _, new in self._made_anew}
+        again = {new.ordinal for _, new in self._recreated}
         new = [it for it in self.now.columns if it.ordinal not in self.before.by_ordinal or it.ordinal in again]
         return sorted(new, key=lambda it: it.generation is not Generation.NONE)
 
@@ -113,9 +113,9 @@ class ColumnDifference:
         always = self._may_have_rows and any(dialect.rewrites_values(old, new) for old, new in retyped)
         if retyped and (rewritten or always):
             return f"column {', '.join(new.name for _, new in retyped)} got another type"
-        unannounced = [it.name for it in (*(new for _, new in retyped), *self._added) if self._is_unannounced(it)]
-        if unannounced:
-            return f"column {', '.join(unannounced)} was added or altered by a command that was not captured"
+        uncaptured = [it.name for it in (*(new for _, new in retyped), *self._added) if self._is_uncaptured(it)]
+        if uncaptured:
+            return f"column {', '.join(uncaptured)} was added or altered by a command that was not captured"
         added = [it.name for it in self._added if self._is_unknown(it)]
         return f"column {', '.join(added)} was added with values that the log does not have" if added else None
 
@@ -146,7 +146,7 @@ class ColumnDifference:
 
     def _notes_of_generated(self) -> Iterator[str]:
         if self.gains_columns:
-            again = {new.ordinal for _, new in self._made_anew}
+            again = {new.ordinal for _, new in self._recreated}
             for old, new in self._generated:
                 if new.ordinal not in again and _retyped(old, new):
                     yield f"generated column {new.name} is of type {new.type_name} now"
@@ -170,7 +170,7 @@ class ColumnDifference:
         divided = [it.division for it in (self.before, self.now) if it.division is not None]
         return not divided or any(part.holds_rows for it in divided for part in it.partitions)
 
-    def _is_unannounced(self, column: DefinedColumn) -> bool:
+    def _is_uncaptured(self, column: DefinedColumn) -> bool:
         """Return whether another transaction has added or altered a column, of which there would be a message."""
         own = self.altered.altered
         return own is not None and column.ordinal not in own and _is_written(column)
@@ -212,7 +212,7 @@ class ColumnDifference:
         one."""
         generated = self._generated if self.gains_columns else []
         named = {old.name: (old, new) for old, new in (*self._kept, *generated) if old.name != new.name}
-        again = {old.ordinal for old, _ in self._made_anew}
+        again = {old.ordinal for old, _ in self._recreated}
         waiting = {name: new.name for name, (old, new) in named.items() if old.ordinal not in again}
         columns = {name: named[name] for name in waiting}
         while waiting:

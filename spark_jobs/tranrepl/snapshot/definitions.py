@@ -138,7 +138,7 @@ class TableBehind:
     """Those that they lead through: the one that the table stands at is the first."""
 
     @property
-    def standing(self) -> RegisteredArticle:
+    def applied(self) -> RegisteredArticle:
         return self.definitions[0]
 
 
@@ -150,22 +150,22 @@ def tables_behind(opened: OpenDistribution, articles: Sequence[RegisteredArticle
     # By the table, which may have another name by now; else by its name.
     tables = {by_id[number].source_object_id: by_id[number] for number in recorded.values() if number in by_id}
     named = {name: by_id[number] for name, number in recorded.items() if number in by_id}
-    standing = {it.article_id: tables.get(it.source_object_id, named.get(str(it.source), it)) for it in articles}
-    behind = [it for it in articles if standing[it.article_id].article_id != it.article_id]
+    applied = {it.article_id: tables.get(it.source_object_id, named.get(str(it.source), it)) for it in articles}
+    behind = [it for it in articles if applied[it.article_id].article_id != it.article_id]
     if not behind:
         return []
     stored = [it.change for it in opened.database.schema_changes.after(opened.record, FIRST_XACT_SEQNO)]
-    return [_behind(opened, it, standing[it.article_id], stored, by_id) for it in behind]
+    return [_behind(opened, it, applied[it.article_id], stored, by_id) for it in behind]
 
 
 def _behind(
     opened: OpenDistribution,
     article: RegisteredArticle,
-    standing: RegisteredArticle,
+    applied: RegisteredArticle,
     stored: Sequence[SchemaChange],
     by_id: Mapping[int, RegisteredArticle],
 ) -> TableBehind:
-    changes = chain_of_changes(stored, standing.article_id, article.article_id)
+    changes = chain_of_changes(stored, applied.article_id, article.article_id)
     if changes is None:
         raise ConfigurationError(
             f"article {article.source}: {opened.subscriber.where}: its table has an earlier definition, and the "
@@ -175,7 +175,7 @@ def _behind(
             article=str(article.source),
         )
     passed = [by_id[it.new_article_id] for it in changes if it.new_article_id is not None]
-    return TableBehind(article, tuple(changes), (standing, *passed))
+    return TableBehind(article, tuple(changes), (applied, *passed))
 
 
 def bring_to_definitions(

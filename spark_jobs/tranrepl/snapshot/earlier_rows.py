@@ -35,11 +35,11 @@ def delete_earlier_rows(
 
     It may be done again: a table stands there until it is altered. Raises as `delete_before_changes` does.
     """
-    standing = {str(it.article.source): it for it in behind}
-    chosen = {it.name for it in plan.articles if it.name in standing and _is_filtered(it, standing[it.name])}
+    applied = {str(it.article.source): it for it in behind}
+    chosen = {it.name for it in plan.articles if it.name in applied and _is_filtered(it, applied[it.name])}
     if not chosen:
         return plan.articles
-    rows = [_rows(it, standing.get(it.name)) for it in plan.articles]
+    rows = [_rows(it, applied.get(it.name)) for it in plan.articles]
     deleted = plan.target.delete_before_changes(
         snapshot, rows, chosen, position, not_for_replication=plan.options.not_for_replication
     )
@@ -60,8 +60,8 @@ def _is_filtered(it: SnapshotArticle, behind: TableBehind) -> bool:
     return (
         it.settings.pre_creation_cmd is PreCreation.DELETE
         and it.article.filter is not None
-        and behind.standing.filter is not None
-        and behind.standing.destination == it.article.destination
+        and behind.applied.filter is not None
+        and behind.applied.destination == it.article.destination
     )
 
 
@@ -72,7 +72,7 @@ def _rows(it: SnapshotArticle, behind: TableBehind | None) -> OwnedRows:
     if earlier is not None:
         # Filters that were replaced later have the names of later columns, and are that of `standing` under others.
         earlier = known_before(earlier, _replaced(behind))
-    return it.owned_by(behind.standing, earlier)
+    return it.owned_by(behind.applied, earlier)
 
 
 def _replaced(behind: TableBehind) -> list[str]:
