@@ -15,7 +15,7 @@ from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.distributor.database import DistributionDatabase, RecordedError
 from tranrepl.distributor.database.overview import (
     WRONG_STATES,
-    AgentRun,
+    NewestRun,
     PublicationOverview,
     SubscriptionOverview,
     SubscriptionState,
@@ -272,7 +272,7 @@ def _subscription(publication: MonitoredPublication, known: SubscriptionOverview
     )
 
 
-def _run(run: AgentRun | None, *, shown: bool) -> Run | None:
+def _run(run: NewestRun | None, *, shown: bool) -> Run | None:
     if run is None:
         return None
     # The comments of a run that failed repeat the error.

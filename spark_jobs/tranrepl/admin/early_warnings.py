@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from croniter import croniter
 
-from tranrepl.distributor.database.overview import AgentRun, PublicationOverview, SubscriptionOverview
+from tranrepl.distributor.database.overview import NewestRun, PublicationOverview, SubscriptionOverview
 from tranrepl.distributor.store_folders import StoreSpace, store_space
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
@@ -194,7 +194,9 @@ def _of_store(publication: Publication, space: StoreSpace | None) -> Iterator[Ea
         )
 
 
-def _of_agent(publication: Publication, subscription: str, last: AgentRun | None, now: datetime) -> EarlyWarning | None:
+def _of_agent(
+    publication: Publication, subscription: str, last: NewestRun | None, now: datetime
+) -> EarlyWarning | None:
     """Return the warning of an agent that has not run, or that has begun and says nothing; None where all is well, or
     where it never ran."""
     told_from = None if last is None else silence_told_from(publication, last)
@@ -267,7 +269,7 @@ _AFTER_RUN = timedelta(minutes=15)
 _STARTS = 2000
 
 
-def silence_told_from(publication: Publication, last: AgentRun) -> datetime | None:
+def silence_told_from(publication: Publication, last: NewestRun) -> datetime | None:
     """Return from when on it is told that an agent has said nothing since; None where no schedule lets it run.
 
     A continuous agent says something when it has work, and at a run's end.

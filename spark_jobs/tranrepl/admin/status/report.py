@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 from pydantic import BaseModel
 
 from tranrepl.distributor.database import RecordedError
-from tranrepl.distributor.database.overview import WRONG_STATES, AgentRun, SubscriptionState
+from tranrepl.distributor.database.overview import WRONG_STATES, NewestRun, SubscriptionState
 from tranrepl.errors import ErrorReport
 from tranrepl.model.latency import Leg, Quantiles
 from tranrepl.next_steps import Place, named, step_lines
@@ -30,7 +30,7 @@ class LastRun(BaseModel):
         return self.status in ("fail", "retry") and not self.acknowledged
 
     @classmethod
-    def of(cls, run: AgentRun | None) -> Self | None:
+    def of(cls, run: NewestRun | None) -> Self | None:
         """Return the run as a report has it; None for none."""
         if run is None:
             return None

@@ -71,7 +71,7 @@ WRONG_STATES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRun:
+class NewestRun:
     """The newest history row of an agent."""
 
     status: RunStatus
@@ -109,7 +109,7 @@ class SubscriptionOverview:
     subscription: str
     status: SubscriptionStatus
     watermark: bytes
-    last_run: AgentRun | None
+    last_run: NewestRun | None
     last_error: RecordedError | None
     """Newest error that is no skipped command; where it is healed, the one of a validation that stands."""
     rows_differ: RecordedError | None
@@ -170,7 +170,7 @@ class PublicationOverview:
     publication: str
     publisher_db: str
     store: str
-    last_run: AgentRun | None
+    last_run: NewestRun | None
     last_error: RecordedError | None
     stored_commands: int
     subscriptions: Sequence[SubscriptionOverview] = ()
@@ -370,7 +370,7 @@ def _columns_of_run(newest: LateralFromClause) -> list[sa.ColumnElement[Any]]:
     return [newest.c.runstatus, newest.c.time, newest.c.comments, newest.c.acknowledged]
 
 
-def _run(row: sa.Row[Any]) -> AgentRun | None:
+def _run(row: sa.Row[Any]) -> NewestRun | None:
     if row.runstatus is None:
         return None
-    return AgentRun(RunStatus(row.runstatus), row.time, row.comments, row.acknowledged)
+    return NewestRun(RunStatus(row.runstatus), row.time, row.comments, row.acknowledged)
