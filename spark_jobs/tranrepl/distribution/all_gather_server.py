@@ -111,7 +111,7 @@ class AllGatherServer:
                     file.write(answer)
                     file.flush()
         except (OSError, ValueError):
-            # Whoever still waits learns it from the end of its connection.
+            # A stream that still waits learns it from the end of its connection.
             pass
         finally:
             self._close()

@@ -169,7 +169,7 @@ class DistributionJob:
         return self._opened.subscriber.constraints(self._applied_definitions())
 
     def _applied_definitions(self) -> list[RegisteredArticle]:
-        """Return the definitions that the Subscriber's tables stand at: schema changes may be on their way to it."""
+        """Return the definitions applied at the Subscriber: schema changes may be on their way to it."""
         recorded = self._opened.subscriber.definitions()
         if not recorded:
             return self._opened.database.articles.registered(self._opened.record)

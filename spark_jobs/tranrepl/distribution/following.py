@@ -186,13 +186,13 @@ class _Follower:
         return None
 
     def _try_notifications(self, now: float) -> None:
-        """Tell something, to hear it or not: while nothing is registered, nobody else tells anything."""
+        """Send a notification, to see whether it comes: while nothing is registered, nobody else sends one."""
         with self._database.transaction() as connection:
             notify(connection, self._record.publication_id, TRIED)
         self._try_at = now + AGAIN_SECONDS
 
     def _is_state_old(self) -> bool:
-        """Return whether to look at it again though nothing is registered: an administrator may have told of it."""
+        """Return whether to look at it again though nothing is registered: an administrator may have changed it."""
         holds = LOOK_SECONDS if self._notified else RECORD_SECONDS
         return time.monotonic() - self._state_seen > holds
 

@@ -1,7 +1,7 @@
 """How long commands took, counted by the process that applies them, whenever it has committed some.
 
 A command's commit time is the Publisher's, its batch was registered by the distribution database's clock, and that
-it is committed at the Subscriber is known here. All are told by the distribution database's clock.
+it is committed at the Subscriber is known here. All are measured by the distribution database's clock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BITS_BEHIND = 52 - (BUCKETS_PER_DOUBLING.bit_length() - 1)
 _BUCKET_BEFORE = (1023 << 52 >> _BITS_BEHIND) - 1
 """What is so many buckets below a millisecond's; 1023 is the exponent of 1."""
 _CLOCK_HOLDS_SECONDS = 60.0
-"""For so long, clocks that were compared do not drift apart by what could be told."""
+"""For so long, clocks that were compared do not drift apart by what could be measured."""
 
 
 @dataclass(frozen=True, slots=True)

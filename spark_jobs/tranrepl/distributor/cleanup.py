@@ -1,7 +1,7 @@
 """Retention: which stored commands and history rows go, and which subscriptions have waited too long.
 
 The algorithm is SQL Server's (`sp_MSdistribution_cleanup`, Agent history clean up), with one difference: a subscription
-stands where its Subscriber says, not where the last history row says, so that a Subscriber restored from a backup
+is where its Subscriber says, not where the last history row says, so that a Subscriber restored from a backup
 finds what it needs as long as that is kept at all.
 """
 

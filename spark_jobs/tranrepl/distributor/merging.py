@@ -29,7 +29,7 @@ FEWEST_BATCHES = 10
 MOST_COMMANDS = 50_000
 MOST_BYTES = 32 * 1024 * 1024
 LONGEST_SPAN = timedelta(hours=1)
-"""From the first commit to the last of what is put together, and between registrations: retention is told in hours."""
+"""From the first commit to the last of what is put together, and between registrations: retention is in hours."""
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +143,8 @@ def _commands(record: PublicationRecord, batches: Sequence[Batch]) -> Iterator[p
 
 
 def _keep_from_now(record: PublicationRecord, batch: Batch) -> None:
-    """Let the folder be as young as one that was just written: for so long, clean-up leaves it to whoever reads it."""
-    # One that another user wrote goes sooner, and whoever still needs it asks again what is registered.
+    """Let the folder be as young as one that was just written: for so long, clean-up leaves it to jobs that read it."""
+    # One that another user wrote goes sooner, and a job that still needs it asks again what is registered.
     with suppress(OSError):
         for file in stored_files(mounted_folder(record, batch)):
             os.utime(file)

@@ -1,6 +1,6 @@
 """What agents of a publication tell one another at once, by NOTIFY in the distribution database.
 
-Nothing depends on a notification: whoever waits looks by itself when it has waited long enough. A pooler that lends its
+Nothing depends on a notification: an agent looks by itself when it has waited long enough. A pooler that lends its
 sessions for a transaction lets none through.
 """
 
@@ -53,7 +53,7 @@ def notify(connection: sa.Connection, publication_id: int, notification: Notific
 class Listener:
     """Listens to a publication's channel, in a session of its own: `with Listener(...) as listener`.
 
-    A session that is lost, or that cannot be opened, is opened again some seconds later; what was told meanwhile is
+    A session that is lost, or that cannot be opened, is opened again some seconds later; what was notified meanwhile is
     never heard.
     """
 
@@ -70,12 +70,12 @@ class Listener:
         self.close()
 
     def fileno(self) -> int | None:
-        """Return the descriptor that becomes readable when something was told; None while no session is open."""
+        """Return the descriptor that becomes readable when a notification has come; None while no session is open."""
         return None if self._session is None else self._session.fileno()
 
     def wait(self, timeout: float) -> set[Notification]:
-        """Return what was told since the last call, each once: as soon as there is something, and nothing after
-        `timeout` seconds. Returns at once where the session is lost: something may have been told."""
+        """Return the notifications since the last call, each once: as soon as there is one, and nothing after
+        `timeout` seconds. Returns at once where the session is lost: one may have been missed."""
         deadline = time.monotonic() + timeout
         if self._session is None:
             self._open()
@@ -91,7 +91,7 @@ class Listener:
         return {Notification(it.payload) for it in received if it.payload in _KNOWN}
 
     def received(self) -> set[Notification]:
-        """Return what was told since the last call, each once, without waiting."""
+        """Return the notifications since the last call, each once, without waiting."""
         descriptor = self.fileno()
         if descriptor is not None and not select.select([descriptor], [], [], 0)[0]:
             return set()

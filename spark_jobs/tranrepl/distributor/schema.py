@@ -62,7 +62,7 @@ class _Schema:
 def find_schema(session: Session) -> str:
     """Return the schema that our tables are in, or that setup makes them in.
 
-    Raises ConfigurationError where it cannot be told, or another role could put tables of its own in their place.
+    Raises ConfigurationError where it is not known, or another role could put tables of its own in their place.
     """
     where = f"distribution database {session.info.dbname}"
     with translated_errors(where):

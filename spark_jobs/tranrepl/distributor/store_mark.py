@@ -33,7 +33,7 @@ class StoreMark(BaseModel):
     distribution_id: str
     """The distribution database's own, which a copy or a backup of it has too."""
     distribution_database: str
-    """Its name, for whoever reads this."""
+    """Its name, for people."""
 
     @classmethod
     def of(cls, database: DistributionDatabase) -> StoreMark:
@@ -47,7 +47,7 @@ def store_mark_problems(database: DistributionDatabase, store: str) -> Iterator[
     found = _read(path / MARK) if path is not None else None
     is_own = found is None
     with suppress(ReplicationError):
-        # What keeps the database from answering is told elsewhere.
+        # What keeps the database from answering is reported elsewhere.
         is_own = is_own or database.is_earlier() or (database.is_current() and _is_of(database, found or ""))
         if not is_own:
             yield _foreign(store, found or "")

@@ -67,7 +67,7 @@ class Registered:
     destinations: dict[str, TableName]
     """Articles' tables at the Subscribers, by all names that the articles had."""
     partitions: dict[int, bool]
-    """Partitions that they have or had, and whether the log announced that one came."""
+    """Partitions that they have or had, and whether a message in the log says that one came."""
     identities: dict[int, OldRowSetting]
     """Replica identities that tables of the Publisher's database had before setup, by object id."""
     publisher_db: str

@@ -146,7 +146,7 @@ class JobResult(BaseModel):
         return self.noticing(warnings).model_copy(update={"schema_change_warnings": warnings_so_far})
 
     def without_command(self) -> JobResult:
-        """Return the same result without the failing command's values: for an XCom, and for whoever stores it."""
+        """Return the same result without the failing command's values: for an XCom, and for what stores it."""
         if self.error is None:
             return self
         return self.model_copy(update={"error": self.error.model_copy(update={"command": None})})

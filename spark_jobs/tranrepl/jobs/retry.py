@@ -19,7 +19,7 @@ _MENDED_SECONDS = 60.0
 """Until a continuous agent tries again what does not pass by itself."""
 
 Failed = Callable[[ErrorReport], None]
-"""Is told each error after which there is another try."""
+"""Called with each error after which there is another try."""
 
 
 def may_pass(error: ErrorReport | ReplicationError) -> bool:

@@ -1,7 +1,7 @@
 """How long commands took, leg by leg: counted by how long, so that what several runs counted can be added up.
 
 A quantile of two runs cannot be had from theirs. From a millisecond on, eight buckets of one width each go up to twice
-of where they begin, so that a quantile is told within some percent, and a run takes a few dozen numbers, however many
+of where they begin, so that a quantile is known within some percent, and a run takes a few dozen numbers, however many
 commands it delivers.
 """
 

@@ -80,13 +80,13 @@ class DefinedPartition(BaseModel):
     attached: str
     """Which attachment to that it is: another one where it was detached and attached again."""
     bound: str | None
-    """Its limits in the Publisher's SQL; None where nobody has told them."""
+    """Its limits in the Publisher's SQL; None where they are not known."""
     limits: PartitionLimits | None
     """The same; None where no comparison of values says them."""
     holds_rows: bool
     """It has no partitions itself."""
     key: str | None
-    """What it is divided by itself, in the Publisher's SQL; None where it is not, or nobody has told."""
+    """What it is divided by itself, in the Publisher's SQL; None where it is not, or it is not known."""
     key_columns: tuple[str, ...] | None
     """The columns of that; None also where they are compared otherwise than their types are."""
     empty: bool = False
@@ -114,7 +114,7 @@ class TableDivision(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str | None
-    """What it is divided by, in the Publisher's SQL; None where nobody has told."""
+    """What it is divided by, in the Publisher's SQL; None where it is not known."""
     key_columns: tuple[str, ...] | None
     """As a partition's."""
     partitions: tuple[DefinedPartition, ...]

@@ -67,7 +67,7 @@ def following(xact_seqno: bytes) -> bytes:
 
 
 def preceding(xact_seqno: bytes) -> bytes:
-    """Return the value that sorts next before it: whoever stands there has every transaction before this one."""
+    """Return the value that sorts next before it: a Subscriber there has every transaction before this one."""
     return _seqno(int.from_bytes(xact_seqno, "big") - 1)
 
 
@@ -98,7 +98,7 @@ class Positions(Protocol):
         ...
 
     def watermark(self, position: Position) -> bytes:
-        """Return the `xact_seqno` of whoever has all that the log holds before the position, and nothing after it."""
+        """Return the `xact_seqno` of one that has all that the log holds before the position, and nothing after it."""
         ...
 
     def share(self, start: Position, end: Position, at: bytes) -> float:

@@ -1,4 +1,4 @@
-"""Sequences that give columns their values: where one stands at each end, and where the Subscriber's must go."""
+"""Sequences that give columns their values: where one is at each end, and where the Subscriber's must go."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class TableDefinition(BaseModel):
     holds_from: StoredPosition = FIRST_POSITION
     """Schema changes that were committed before this position are in it."""
     division: TableDivision | None = None
-    """None where the table is not partitioned, or nobody has told how."""
+    """None where the table is not partitioned, or it is not known how."""
     altered_by: int | None = None
     """The Publisher's number of the transaction that altered the table last. None: not known."""
 

@@ -1,4 +1,4 @@
-"""Who is told when something fails, is late or was skipped."""
+"""Who is notified when something fails, is late or was skipped."""
 
 from __future__ import annotations
 

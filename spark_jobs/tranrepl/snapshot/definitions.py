@@ -129,13 +129,13 @@ def _not_registered(publisher: Publisher, article: str, what: str) -> Unregister
 
 @dataclass(frozen=True, slots=True)
 class TableBehind:
-    """An article whose table at the Subscriber stands at an earlier definition."""
+    """An article whose table at the Subscriber has an earlier definition."""
 
     article: RegisteredArticle
     changes: tuple[SchemaChange, ...]
     """Those that lead from there to the article's."""
     definitions: tuple[RegisteredArticle, ...]
-    """Those that they lead through: the one that the table stands at is the first."""
+    """Those that they lead through: the one that the table has is the first."""
 
     @property
     def applied(self) -> RegisteredArticle:
@@ -186,7 +186,7 @@ def bring_to_definitions(
     rows_are_copied: bool = True,
     shared_tables: frozenset[str] = frozenset(),
 ) -> list[str]:
-    """Alter tables that stand at earlier definitions, by the schema changes that lead to those in force; return what
+    """Alter tables that have earlier definitions, by the schema changes that lead to those in force; return what
     was done. Nothing of these articles is delivered by then; their rows are copied afterwards, or stay. Rows of others
     stay in the `shared_tables`, by article.
 

@@ -29,11 +29,11 @@ def delete_earlier_rows(
     position: SubscriptionPosition,
     say: Callable[[str], None],
 ) -> tuple[SnapshotArticle, ...]:
-    """Delete the rows that articles have by the definitions which their tables stand at; return the snapshot's articles
-    as they are then: what an earlier filter said of rows that have gone is said no more. Rows that cannot be told stay,
-    which is said.
+    """Delete the rows that articles have by the definitions which their tables have; return the snapshot's articles
+    as they are then: what an earlier filter said of rows that have gone is said no more. Rows that cannot be known
+    stay, which is reported.
 
-    It may be done again: a table stands there until it is altered. Raises as `delete_before_changes` does.
+    It may be done again: a table has that definition until it is altered. Raises as `delete_before_changes` does.
     """
     applied = {str(it.article.source): it for it in behind}
     chosen = {it.name for it in plan.articles if it.name in applied and _is_filtered(it, applied[it.name])}
@@ -70,13 +70,13 @@ def _rows(it: SnapshotArticle, behind: TableBehind | None) -> OwnedRows:
         return it.owned
     earlier = it.earlier_filter
     if earlier is not None:
-        # Filters that were replaced later have the names of later columns, and are that of `standing` under others.
+        # Filters that were replaced later have the names of later columns, and are that of `applied` under others.
         earlier = known_before(earlier, _replaced(behind))
     return it.owned_by(behind.applied, earlier)
 
 
 def _replaced(behind: TableBehind) -> list[str]:
-    """Return the filters that setup replaced since the definition which the table stands at."""
+    """Return the filters that setup replaced since the definition that the table has."""
     steps = zip(behind.changes, pairwise(behind.definitions), strict=True)
     return [
         old.filter or "true" for change, (old, new) in steps if change.tag == SETUP_TAG and old.filter != new.filter

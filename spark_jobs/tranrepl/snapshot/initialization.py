@@ -4,8 +4,8 @@
    commands that will be needed are kept.
 2. The Publisher's snapshot is exported; its point X is recorded (`record_start`).
 3. The Publisher's tables are held, as the snapshot sees them and as they are registered. The Subscriber deletes rows
-   that a filter may not tell any more afterwards, alters tables that stand at an earlier definition, fences off whoever
-   was on the way, and makes its tables ready (`begin`).
+   that a filter may not select any more afterwards, alters tables that have an earlier definition, fences off another
+   job that was on the way, and makes its tables ready (`begin`).
 4. Ranges are copied, each committed with a row that says so. What waits for the Publisher's snapshot ends it, and all
    is done again by the next job (`Publisher.snapshot`).
 5. Indexes are built; the Subscriber writes down X for each article, and as its watermark where the subscription as such

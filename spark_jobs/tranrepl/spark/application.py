@@ -1,6 +1,6 @@
 """One Spark application for several jobs, in turn or side by side: Spark starts once.
 
-The driver is told each job by a line in a named pipe, which ends with whoever submits: no driver is left behind. The
+The driver reads each job from a line in a named pipe, which ends with the process that submits: no driver is left. The
 result is a file, as with a job by itself.
 """
 
@@ -166,7 +166,7 @@ class _Driver:
         self._process.kill()
 
     def close(self) -> None:
-        """Let the driver end, which is told no more jobs, and wait for it."""
+        """Let the driver end, which gets no more jobs, and wait for it."""
         with self._opened:
             os.close(self._jobs)
             self._process.wait()

@@ -1,7 +1,7 @@
-"""The frame of several Spark jobs in one application: each as it is told, in a thread of its own.
+"""The frame of several Spark jobs in one application: each in a thread of its own, as a pipe names it.
 
-Whoever tells them decides whether they run side by side or in turn. All of them are asked to shut down by a line,
-and where nobody is left who could tell: continuous jobs outlive nobody.
+The process that writes to the pipe decides whether they run side by side or in turn. All of them are asked to shut down
+by a line, and by the end of that process: continuous jobs do not outlive it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main(jobs: Jobs, arguments: Sequence[str] | None = None) -> int:
 
 
 def _end_where_it_has_no_result(job: Future[None]) -> None:
-    """End this process where a job could not leave its result: whoever submitted it would wait for ever."""
+    """End this process where a job could not leave its result: what submitted it would wait for ever."""
     error = job.exception()
     if error is not None:
         traceback.print_exception(error)

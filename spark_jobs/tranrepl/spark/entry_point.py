@@ -90,7 +90,7 @@ def main(
 
 
 class EventFormatter(logging.Formatter):
-    """Whoever reads the log line by line knows from a line's margin whether an event begins there."""
+    """Marks where an event begins by the line's margin, as the log is read line by line."""
 
     def format(self, record: logging.LogRecord) -> str:
         return one_event(super().format(record))

@@ -1,4 +1,4 @@
-"""What whoever submits a Spark job needs: the script, the binary, the settings of a local master."""
+"""For submitting a Spark job: the script, the binary, the settings of a local master."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LOCAL_MASTER_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
 }
-"""What whoever submits a job adds for a `local` master."""
+"""Added for a `local` master."""
 # A JVM that mostly waits: Java's own begins with a 64th of the machine's memory, and keeps what one backlog has taken;
-# it wakes up twenty times a second to count, for whoever may watch.
+# it wakes up twenty times a second to count, for somebody who may watch.
 _CONTINUOUS_JAVA_OPTIONS = "-XX:-UsePerfData -Xms64m -Xmn24m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
 CONTINUOUS_LOCAL_MASTER_SETTINGS = {
     **LOCAL_MASTER_SETTINGS,

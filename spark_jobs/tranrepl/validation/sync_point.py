@@ -37,7 +37,7 @@ _PAUSE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class HeldSyncPoint:
-    """The Subscriber stands at `watermark`: it has what the snapshot shows. Nothing is delivered while the transaction
+    """The Subscriber is at `watermark`: it has what the snapshot shows. Nothing is delivered while the transaction
     of `applier`, which holds the fence, is open."""
 
     snapshot: Snapshot

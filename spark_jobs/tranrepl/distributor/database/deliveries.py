@@ -157,7 +157,7 @@ def _of_hour(subscription_id: int, hour: datetime, rows: Sequence[sa.Row[Any]]) 
 def _locked(
     connection: sa.Connection, record: PublicationRecord, subscription: SubscriptionRecord, time: datetime
 ) -> sa.Row[Any]:
-    """Return the row of a minute, made where it is missing: whoever adds to it waits until we have."""
+    """Return the row of a minute, made where it is missing: what else adds to it waits until we have."""
     connection.execute(
         insert(msrepl_deliveries)
         .values(

@@ -100,7 +100,7 @@ class DeliveryStates:
     @contextmanager
     def paused(self, subscription: SubscriptionRecord) -> Iterator[None]:
         """Let continuous deliveries deliver nothing to a subscription that is not registered by now. It ends with the
-        session, however that ends. Waits for whoever else holds it."""
+        session, however that ends. Waits for another that holds it."""
         with self._database.transaction() as connection:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PAUSES, subscription.subscription_id)))
             yield
@@ -123,7 +123,7 @@ class DeliveryStates:
 
     @contextmanager
     def running_agents(self, subscriptions: Sequence[SubscriptionRecord]) -> Iterator[bool]:
-        """Let others see that the subscriptions' agents are kept up here; give whether nobody else does that already.
+        """Let others see that the subscriptions' continuous agents run here; give whether none runs them already.
         It ends with the session, however that ends: that each change is made once does not depend on it."""
         with ExitStack() as held:
             connection = held.enter_context(self._database.transaction())

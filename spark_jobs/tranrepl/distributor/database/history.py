@@ -121,7 +121,7 @@ class History:
         self, record: PublicationRecord, subscription: SubscriptionRecord, xact_seqno: bytes, comments: str
     ) -> None:
         """Record that a watermark was moved by hand, in a row of `msdistribution_history`. A continuous delivery is
-        told to look at it again."""
+        notified, and reads it again."""
         values = history_values(JobResult(last_xact_seqno=xact_seqno.hex()))
         row = self.begin_run(record, subscription)
         self._update_run(row, values | {"runstatus": RunStatus.SUCCEED, "comments": comments})

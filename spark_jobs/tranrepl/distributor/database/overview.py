@@ -82,7 +82,7 @@ class NewestRun:
 
     @property
     def standing(self) -> RunStatus:
-        """How it ended for whoever looks at what is wrong: well, once its error is acknowledged."""
+        """How it ended, as far as something is wrong: well, once its error is acknowledged."""
         return RunStatus.SUCCEED if self.acknowledged else self.status
 
     @property

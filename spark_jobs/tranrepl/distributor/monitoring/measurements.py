@@ -15,7 +15,7 @@ from tranrepl.distributor.tables import msrepl_deliveries
 from tranrepl.model.latency import LatencyByLeg, Leg
 
 MOST_ADDED_UP = 20_000
-"""The latencies of so many rows are added up, of more a sample: all would hold up whoever looks."""
+"""The latencies of so many rows are added up, of more a sample: all would hold up who looks."""
 _SECOND = sa.literal(timedelta(seconds=1))
 _LONGEST_SPAN = timedelta(hours=1)
 _SPREAD = 1_000_003
