@@ -94,7 +94,7 @@ def _replicate_again(topology: Topology, say: Callable[[str], None]) -> None:
     if living != {it.name for it in publication.subscriptions}:
         return
     with topology.publisher("tranrepl run") as publisher:
-        if not publication.replicate_ddl and publisher.schema_changes.why_unannounced() is None:
+        if not publication.replicate_ddl and publisher.schema_changes.why_not_captured() is None:
             return
     checked = check(topology)
     if checked.blocking or not all(

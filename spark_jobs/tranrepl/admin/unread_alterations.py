@@ -84,7 +84,7 @@ def unread_alterations(
     if not publication.replicate_ddl or record.registered_to is None:
         return {}
     altered = list(_altered(publication, publisher, tables, list(registered)))
-    if not altered or publisher.schema_changes.why_unannounced() is not None:
+    if not altered or publisher.schema_changes.why_not_captured() is not None:
         return {}
     if database.history.log_reader_has_failed(record):
         return {}

@@ -71,7 +71,7 @@ def _new_partitions(
     if settings.partitions is Partitions.NONE or known.file is None or now.file is None:
         return []
     new = [str(it.table) for number, it in now.file.attached.items() if number not in known.file.attached]
-    if not new or (publication.replicate_ddl and opened.publisher.schema_changes.why_unannounced() is None):
+    if not new or (publication.replicate_ddl and opened.publisher.schema_changes.why_not_captured() is None):
         return []
     return [f"article {now.source}: partition {', '.join(new)} is new: `tranrepl setup FILE` makes it at Subscribers"]
 

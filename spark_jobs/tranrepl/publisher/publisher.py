@@ -130,7 +130,7 @@ class SchemaChanges(Protocol):
         """Return what setup may not make, as statements in the Publisher's SQL for who may."""
         ...
 
-    def why_unannounced(self) -> str | None:
+    def why_not_captured(self) -> str | None:
         """Say why schema changes are not announced now; None where they are."""
         ...
 

@@ -45,7 +45,7 @@ def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]
 def require_labels(publisher: Publisher, articles: Iterable[RegisteredArticle]) -> None:
     """Raise TransientError where the labels of a column's type are others than those that are registered: rows would
     have labels that the Subscriber's types only get by a schema change."""
-    if publisher.schema_changes.why_unannounced() is not None:
+    if publisher.schema_changes.why_not_captured() is not None:
         return
     followed = [it for it in articles if it.definition.enumerated]
     tables = publisher.describe([it.source for it in followed]) if followed else {}
@@ -65,7 +65,7 @@ def _require_definition(publisher: Publisher, it: SnapshotArticle, table: TableD
     """Raise TransientError where the log reader will register another definition for what the table is already. Its
     change comes before the snapshot, and so is passed over: none that follows would begin with the table's."""
     known, now = it.article.definition, table.definition
-    if known is None or now is None or publisher.schema_changes.why_unannounced() is not None:
+    if known is None or now is None or publisher.schema_changes.why_not_captured() is not None:
         return
     columns = known.by_ordinal
     nullable = [

@@ -175,7 +175,7 @@ def test_the_sql_file_makes_all_of_it_by_itself(site: Announcing) -> None:
     with site.user() as session, session.transaction():
         session.execute(script.encode())
     with site.setup() as setup:
-        assert (setup.left_to_make(), list(setup.problems()), setup.why_unannounced()) == ([], [], None)
+        assert (setup.left_to_make(), list(setup.problems()), setup.why_not_captured()) == ([], [], None)
     assert site.set_up() == []
     site.told()
     assert [it["tag"] for it in site.told_of("ALTER TABLE orders ADD COLUMN a int")] == ["ALTER TABLE"]

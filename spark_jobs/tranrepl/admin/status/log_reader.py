@@ -40,7 +40,7 @@ def ask_publisher(topology: Topology) -> PublisherAnswer:
     with topology.publisher(_APPLICATION) as publisher:
         health = publisher.health()
         replicated = topology.publication.replicate_ddl
-        stop = publisher.schema_changes.why_unannounced() if replicated else "replicate_ddl is false"
+        stop = publisher.schema_changes.why_not_captured() if replicated else "replicate_ddl is false"
     return PublisherAnswer(
         health.name,
         health.state,

@@ -180,7 +180,7 @@ class SchemaChangeSetup:
         # Whoever runs them has a path of their own, where others may have made operators.
         return [_part(_SAFE_PATH), *statements] if statements else []
 
-    def why_unannounced(self) -> str | None:
+    def why_not_captured(self) -> str | None:
         """Say why schema changes are not announced now; None where they are."""
         with translated_errors(self._where):
             found = self._found()
