@@ -23,14 +23,8 @@ _REPORTING = {"name": "reporting", "connection": "subscriber"}
 
 
 @pytest.fixture
-def spark() -> SparkHere:
-    """Run the jobs' tasks in this process: nothing here is Spark's."""
-    return SparkHere()
-
-
-@pytest.fixture
-def site(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> Site:
-    site = Site(databases(), tmp_path / "store", ["public.item"], spark)
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere())
     site.at_publisher(ITEM)
     site.set_up()
     return site

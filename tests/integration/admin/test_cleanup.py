@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,15 +26,9 @@ from tranrepl.errors import ConfigurationError
 _DAY = 24
 
 
-@pytest.fixture
-def spark() -> SparkHere:
-    """Run the jobs' tasks in this process: nothing here is Spark's."""
-    return SparkHere()
-
-
-def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any, **retention: int) -> Site:
+def _site(databases: DatabasesFactory, tmp_path: Path, **retention: int) -> Site:
     store = {"connection": "distribution", "store": str(tmp_path / "store"), **retention}
-    site = Site(databases(), tmp_path / "store", ["public.item"], spark, distributor=store)
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), distributor=store)
     site.at_publisher(ITEM)
     site.set_up()
     return site
@@ -77,12 +70,12 @@ def _refusal(site: Site) -> ConfigurationError:
 
 
 def test_a_batch_goes_when_every_active_subscription_has_it(
-    databases: DatabasesFactory, database: DatabaseFactory, tmp_path: Path, spark: Any
+    databases: DatabasesFactory, database: DatabaseFactory, tmp_path: Path
 ) -> None:
-    site = _site(databases, tmp_path, spark)
+    site = _site(databases, tmp_path)
     names = {"reporting": "subscriber", "archive": "archive"}
     both = [{"name": name, "connection": connection} for name, connection in names.items()]
-    two = Site(site.databases, tmp_path / "store", ["public.item"], spark, both)
+    two = Site(site.databases, tmp_path / "store", ["public.item"], SparkHere(), both)
     archive = two.connections["archive"] = database("archive")
     two.set_up()
     for size in (1, 2, 3):
@@ -109,8 +102,8 @@ def test_a_batch_goes_when_every_active_subscription_has_it(
     assert (differing_rows(two), differing_rows(two, archive)) == ({}, {})
 
 
-def test_a_batch_is_kept_for_the_minimum(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
-    site = _site(databases, tmp_path, spark, min_distretention=_DAY)
+def test_a_batch_is_kept_for_the_minimum(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path, min_distretention=_DAY)
     _store(site, 1)
     _age(site, _DAY)
     _store(site, 2)
@@ -120,11 +113,11 @@ def test_a_batch_is_kept_for_the_minimum(databases: DatabasesFactory, tmp_path: 
 
 
 def test_schema_changes_are_kept_for_an_article_that_waits_for_its_snapshot(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
+    databases: DatabasesFactory, tmp_path: Path
 ) -> None:
     tables = ("item", "event")
     articles = [f"public.{it}" for it in tables]
-    site = Site(databases(), tmp_path / "store", articles, spark, [AUTOMATIC], replicate_ddl=True)
+    site = Site(databases(), tmp_path / "store", articles, SparkHere(), [AUTOMATIC], replicate_ddl=True)
     site.at_publisher(*(f"CREATE TABLE {it} (id int PRIMARY KEY, code int NOT NULL)" for it in tables))
     site.set_up()
     site.take_snapshot().raise_error()
@@ -144,9 +137,9 @@ def test_schema_changes_are_kept_for_an_article_that_waits_for_its_snapshot(
 
 
 def test_who_waited_too_long_is_deactivated_and_must_be_reinitialized(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
+    databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    site = _site(databases, tmp_path, spark)
+    site = _site(databases, tmp_path)
     file, environment = publication_file(tmp_path, ["public.item"]), site.databases.environment
     file.write_text(file.read_text(encoding="utf-8").replace("- public.item", "- source: public.item"))
     _store(site, 1)
@@ -178,9 +171,9 @@ def test_who_waited_too_long_is_deactivated_and_must_be_reinitialized(
 
 
 def test_a_subscription_without_undelivered_commands_is_never_deactivated(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
+    databases: DatabasesFactory, tmp_path: Path
 ) -> None:
-    site = _site(databases, tmp_path, spark, min_distretention=72)
+    site = _site(databases, tmp_path, min_distretention=72)
     _store(site, 1)
     site.run()
     _age(site, 1000)
@@ -189,10 +182,8 @@ def test_a_subscription_without_undelivered_commands_is_never_deactivated(
     assert site.deliver().commands == 1
 
 
-def test_a_subscriber_restored_from_before_what_is_kept_is_refused(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
-) -> None:
-    site = _site(databases, tmp_path, spark)
+def test_a_subscriber_restored_from_before_what_is_kept_is_refused(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
     _store(site, 1)
     before = watermark(site)
     site.deliver().raise_error()
@@ -203,8 +194,8 @@ def test_a_subscriber_restored_from_before_what_is_kept_is_refused(
     assert (watermark(site), site.deliver().error) == (start, None)
 
 
-def test_a_dead_subscriber_is_judged_by_its_history(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
-    site = _site(databases, tmp_path, spark)
+def test_a_dead_subscriber_is_judged_by_its_history(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
     _store(site, 1)
     site.deliver().raise_error()
     alive = site.connections["subscriber"]
@@ -216,8 +207,8 @@ def test_a_dead_subscriber_is_judged_by_its_history(databases: DatabasesFactory,
     assert list(_clean_up(site).deactivated) == ["reporting"]
 
 
-def test_folders_that_no_batch_knows_go(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
-    site = _site(databases, tmp_path, spark)
+def test_folders_that_no_batch_knows_go(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
     _store(site, 1)
     store = tmp_path / "store"
     (registered,) = store.glob("[!_]*")
@@ -233,10 +224,8 @@ def test_folders_that_no_batch_knows_go(databases: DatabasesFactory, tmp_path: P
     assert site.deliver().commands == 1
 
 
-def test_nothing_is_forgotten_where_the_store_cannot_be_reached(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
-) -> None:
-    site = _site(databases, tmp_path, spark)
+def test_nothing_is_forgotten_where_the_store_cannot_be_reached(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
     _store(site, 1)
     site.deliver().raise_error()
     distribution_rows(site, "UPDATE mspublications SET store = 'absent://elsewhere/store'")
@@ -247,8 +236,8 @@ def test_nothing_is_forgotten_where_the_store_cannot_be_reached(
     assert _stored(site) == (1, 0)
 
 
-def test_history_goes_but_not_what_it_adds_up_to(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> None:
-    site = _site(databases, tmp_path, spark)
+def test_history_goes_but_not_what_it_adds_up_to(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
     file = publication_file(tmp_path, [{"source": "public.item"}])
     _store(site, 3)
     site.deliver().raise_error()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from conftest import DatabasesFactory
 from support.equality import differing_rows
 from support.observed import (
@@ -16,6 +18,7 @@ from support.observed import (
     make_transactions,
     stored_commands,
 )
+from tranrepl.subscriber.batching import commit_batches
 
 _TRAIL = """
 CREATE TABLE trail (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, watermark bytea, txid bigint);
@@ -69,19 +72,20 @@ def test_a_trigger_of_the_subscribers_own_finds_its_tables_in_every_commit(
 
 
 def test_a_transaction_larger_than_every_limit_stays_one_transaction(
-    databases: DatabasesFactory, tmp_path: Path
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Larger than a batch of the log reader, than a commit batch, and than what is staged at once.
+    # Larger than a batch of the log reader, than a commit batch, than what is read and than what is staged at once.
+    monkeypatch.setattr(commit_batches, "PIECE_COMMANDS", 25_000)
     limits = {"commit_batch_size": 1, "commit_batch_threshold": 1}
     smallest = {"read_batch_size": 1, "read_batch_bytes": 1}
     site = commit_site(databases(), tmp_path, smallest, **limits)
-    insert_transactions(site, 1, 180_000, 1)
+    insert_transactions(site, 1, 30_000, 1)
     result = site.run()
     assert commits(site) == [[1], [2], [3]]
-    assert (result.transactions, result.commands) == (3, 180_002)
+    assert (result.transactions, result.commands) == (3, 30_002)
     assert distribution_rows(site, "SELECT transactions, commands FROM msrepl_batches ORDER BY batch_id") == [
         (1, 1),
-        (1, 180_000),
+        (1, 30_000),
         (1, 1),
     ]
     assert differing_rows(site) == {}

@@ -28,11 +28,11 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return _site(databases, tmp_path)
 
 
-def _site(databases: DatabasesFactory, tmp_path: Path, spark: Any = None, **settings: object) -> Site:
+def _site(databases: DatabasesFactory, tmp_path: Path, **settings: object) -> Site:
     """Return a tree of parts, each within an earlier one, delivered up to here; the next delivery is over streams."""
     subscription = {"name": "reporting", "connection": "subscriber", "subscription_streams": 2, "lock_timeout": 1}
     articles = ["public.part", "public.note"]
-    site = Site(databases(), tmp_path / "store", articles, spark, [{**subscription, **settings}])
+    site = Site(databases(), tmp_path / "store", articles, None, [{**subscription, **settings}])
     site.at_publisher("CREATE TABLE part (id int PRIMARY KEY, within int, name text)", _KEY)
     site.at_publisher("CREATE TABLE note (id int PRIMARY KEY)")
     site.set_up()
@@ -58,8 +58,8 @@ def _retried(site: Site) -> JobResult:
     request = DistributionRequest(
         publication=site.publication, subscription="reporting", mode=ApplyMode.SINGLE_CONNECTION
     )
-    spark: Any = SparkHere()
-    return distribution_job.run(spark, request, site.connections)
+    tasks: Any = SparkHere()
+    return distribution_job.run(tasks, request, site.connections)
 
 
 _STATEMENTS = {
