@@ -78,6 +78,7 @@ class DatabaseConnection:
         self._connection = connection
         self._engine = _engine(connection)
         self._schema: str | None = None
+        self._was_current = False
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +135,14 @@ class DatabaseConnection:
             write_version(connection)
 
     def is_current(self) -> bool:
-        """Return whether it has our schema, of this version. Raises ConfigurationError where a newer one made it."""
-        found = self.version()
-        return found is not None and found.revision == REVISION
+        """Return whether it has our schema, of this version. Raises ConfigurationError where a newer one made it.
+
+        A schema that was current is not looked up again: what reads its tables requires it in the same transaction.
+        """
+        if not self._was_current:
+            found = self.version()
+            self._was_current = found is not None and found.revision == REVISION
+        return self._was_current
 
     def is_earlier(self) -> bool:
         """Return whether it has our schema, of an earlier version. Raises as `is_current` does."""
