@@ -10,7 +10,7 @@ from tranrepl.model.names import name_parts
 from tranrepl.model.table_definition import DefinedColumn, DefinedType
 from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.postgres.session import Session
-from tranrepl.subscriber.postgres.schemas import create_missing_schema
+from tranrepl.subscriber.postgres.rights import create_missing_schema
 
 _THERE = "SELECT pg_catalog.to_regtype(%s) IS NOT NULL"
 _SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)"
