@@ -38,7 +38,8 @@ class Failpoint(StrEnum):
     """The slot has advanced."""
 
     # Setup
-    REDEFINED = "redefined"
+    DEFINITIONS_PENDING = "definitions_pending"
+    DEFINITIONS_WRITTEN = "definitions_written"
     """Definitions are changed, and no Subscriber has passed to them."""
 
     # Clean-up

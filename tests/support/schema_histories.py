@@ -179,7 +179,7 @@ def _clean_up(random: Random) -> CleanUp:
 
 def _set_up(random: Random, options: Options) -> SetUp:
     """Choose a file in which UPDATEs go by another syntax, where the log has all that any of them wants."""
-    table, killed_at = random.randrange(len(TABLES)), random_failpoint(random, (Failpoint.REDEFINED,), 0.5)
+    table, killed_at = random.randrange(len(TABLES)), random_failpoint(random, (Failpoint.DEFINITIONS_WRITTEN,), 0.5)
     if options.statements or options.replica_identity != "full":
         return SetUp(table)
     return SetUp(table, random.choice(_CALL_SYNTAXES), killed_at)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache, partial
 
-from tranrepl.admin.changed_articles import unknown_rows
 from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
@@ -37,6 +36,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.schema.redefinition import why_unknown
 from tranrepl.settings.following import asked_edit, edits
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import PublishedTables, registered_article
@@ -400,7 +400,11 @@ def _waiting(
         and article.source not in checked.unread
         and (
             article.source in missing
-            or unknown_rows(publication, before := known[article.source], registered_article(article, table, before))
+            or why_unknown(
+                before := known[article.source],
+                registered_article(article, table, before),
+                follows=publication.replicate_ddl,
+            )
         )
         and waits_for_snapshot(publication, article.source, subscription)
     }

@@ -5,35 +5,29 @@ Subscribers come first and the Publisher last, so that a failure leaves nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tranrepl.admin.changed_articles import (
-    changed_articles,
-    changed_definitions,
-    pass_to_definitions,
-    unknown_rows,
-    with_alterations,
-    without_rows,
-)
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missing_tables import reinitialize_or_stop_missing
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.admin.old_commands import refuse_old_commands
-from tranrepl.admin.recorded_definitions import standing_articles
-from tranrepl.admin.unread_alterations import refuse_unread_alterations, unread_alterations
+from tranrepl.admin.recorded_definitions import record_definitions, standing_articles
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
-from tranrepl.distributor.stale_articles import reinitialize_or_stop, waits_for_snapshot
+from tranrepl.distributor.stale_articles import reinitialize_or_stop
 from tranrepl.distributor.store_mark import mark_store
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
+from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
+from tranrepl.model.pending_definitions import PendingDefinitions
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.schema.redefinition import is_altered, why_unknown
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import file_names, registered_article
 from tranrepl.subscriber.base.subscriber import Subscriber
@@ -49,9 +43,8 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
     """Set up a checked publication; `tables` are its articles as `check` found them. `say` reports each thing done.
     `new_secret`: messages in the Publisher's log are signed with another one from now on.
 
-    Where an article's definition changes, each subscription passes to the new one behind the commands of the old one
-    (`changed_articles`). Raises ConfigurationError where a column was renamed that such commands name, and where a
-    table was altered and the log reader has not read that yet.
+    Articles that are new are registered here. Where the definition of another one changes, setup writes a message into
+    the Publisher's log, and the log reader registers the new definition there. Raises ConfigurationError.
     """
     named = {it.destination_table: file_names(it) for it in topology.publication.articles}
     with topology.distributor() as database:
@@ -66,32 +59,30 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
                 publication, publisher.database, publisher.name, log.system, log.timeline
             )
             known = {article.source: article for article in database.articles.registered(record)}
-            articles = [registered_article(article, table, known.get(article.source)) for article, table in tables]
-            articles = [it.model_copy(update={"file_names": named[it.destination]}) for it in articles]
-            described = {it.source: table for it, table in tables}
-            refuse_unread_alterations(
-                unread_alterations(publication, publisher, database, record, described, known.values())
-            )
+            wanted = [registered_article(article, table, known.get(article.source)) for article, table in tables]
+            wanted = [it.model_copy(update={"file_names": named[it.destination]}) for it in wanted]
             if record.registered_to is not None:
                 # Where commands were read before, the log must be kept: it would begin past what was not read.
                 publisher.require_kept()
             dropped = _dropped(topology, database, record)
-            refuse_old_commands(topology, database, record, articles)
-            unknown = _unknown(publication, known, articles)
+            refuse_old_commands(topology, database, record, wanted)
             again = _published_again(publication, publisher, database, record, known.values())
-            unknown = {it.source: _ENDED for it in articles if it.source in again} | unknown
-            redefined = changed_definitions(known, articles)
-            waiting = without_rows(database, record, known)
-            redefined = with_alterations(publication, redefined, unknown, waiting, publisher.schema_changes)
-            changed = changed_articles(topology, database, record, redefined)
-            changed.refuse_renamed_columns(_loaded_anew(publication, unknown))
+            again |= _replaced(known, wanted)
+            in_force = [_in_force(it, None if it.source in again else known.get(it.source)) for it in wanted]
+            others = [it for it in wanted if it.source in known and it.source not in again]
+            changed = _changed(_to_come(database, record, known.values()), others, publication)
             for subscription in publication.subscriptions:
-                _set_up_subscriber(topology, database, record, subscription, tables, changed.without(articles), say)
+                # The procedures of a definition that changes come to a subscription with it.
+                is_new = database.subscriptions.find(record, subscription.name) is None
+                unchanged = [it for it in in_force if is_new or it.source not in changed]
+                _set_up_subscriber(topology, database, record, subscription, tables, unchanged, say)
             # Before they are published again: whoever dies in between does not lose what was missed.
-            _reinitialize_or_stop(database, record, publication, unknown, again, say)
+            for source in sorted(again & {it.source for it in wanted}):
+                for done in reinitialize_or_stop(database, record, publication, source, _ENDED):
+                    say(done)
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
-            database.articles.set_up(record, _staying(known.values(), articles))
+            database.articles.set_up(record, _staying(known.values(), wanted))
             _remember_identities(database, record, publisher, tables, known)
             announced = publication.replicate_ddl
             made = publisher.schema_changes.set_up(announced=announced, new_secret=new_secret)
@@ -100,21 +91,22 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             _start_watermark(database, record, publisher)
             # The tables were described before.
             begins_after = publisher.end_of_log()
-        record = database.publications.get(publication.publication)
-        for subscription in publication.subscriptions:
-            _let_wait(database, record, subscription, articles, known.keys() | again, changed.sources, say)
-        _reinitialize_or_stop(database, record, publication, unknown, unknown.keys() - again, say)
-        articles = [_beginning(it, unknown, begins_after) for it in articles]
-        _say_ended(known.keys() - {it.source for it in articles}, say)
-        stored = changed.store(articles)
-        database.articles.set_up(record, articles)
+            record = database.publications.get(publication.publication)
+            for subscription in publication.subscriptions:
+                _let_wait(database, record, subscription, wanted, known.keys() | again, say)
+            _say_ended(known.keys() - {it.source for it in wanted}, say)
+            beginning = {"begins_after": begins_after}
+            in_force = [it.model_copy(update=beginning) if it.source in again else it for it in in_force]
+            database.articles.set_up(record, in_force)
+            others = [it.model_copy(update=beginning) for it in others]
+            _redefine(database, record, publisher, others, changed, say)
         for gone in dropped:
             database.subscriptions.set_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file no longer names")
         for subscription in publication.subscriptions:
             _set_up_subscription(topology, database, record, subscription, say)
-            for done in pass_to_definitions(changed, subscription, stored):
-                say(done)
+            with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
+                record_definitions(database, record, subscriber)
 
 
 def _start_watermark(database: DistributionDatabase, record: PublicationRecord, publisher: Publisher) -> None:
@@ -123,12 +115,67 @@ def _start_watermark(database: DistributionDatabase, record: PublicationRecord, 
         database.publications.start_watermark(record, publisher.kept_from())
 
 
-def _unknown(
-    publication: Publication, known: Mapping[TableName, RegisteredArticle], articles: Sequence[RegisteredArticle]
-) -> dict[TableName, UnknownRows]:
-    """Return why it is open which rows the Subscribers have of the articles, for those of which it is."""
-    found = {it.source: unknown_rows(publication, known.get(it.source), it) for it in articles}
-    return {source: why for source, why in found.items() if why is not None}
+def _replaced(
+    known: Mapping[TableName, RegisteredArticle], wanted: Iterable[RegisteredArticle]
+) -> frozenset[TableName]:
+    """Return the articles whose names other tables have now."""
+    return frozenset(
+        it.source for it in wanted if it.source in known and known[it.source].source_object_id != it.source_object_id
+    )
+
+
+def _in_force(wanted: RegisteredArticle, known: RegisteredArticle | None) -> RegisteredArticle:
+    """Return the article as setup registers it: as it is, but for the names in its file, where it is known."""
+    return wanted if known is None else known.model_copy(update={"file_names": wanted.file_names})
+
+
+def _to_come(
+    database: DistributionDatabase, record: PublicationRecord, known: Iterable[RegisteredArticle]
+) -> Mapping[int, RegisteredArticle]:
+    """Return the articles, by their tables, as they are once the log reader has read what setup wrote into the log."""
+    pending = database.pending_definitions.of(record)
+    in_force = {it.source_object_id: it for it in known}
+    return in_force | {of.source_object_id: of for it in pending if it.in_log for of in it.articles}
+
+
+def _changed(
+    before: Mapping[int, RegisteredArticle], wanted: Iterable[RegisteredArticle], publication: Publication
+) -> frozenset[TableName]:
+    """Return the articles whose definition is another one than before, by their tables."""
+    follows = publication.replicate_ddl
+    return frozenset(it.source for it in wanted if _is_changed(before[it.source_object_id], it, follows=follows))
+
+
+def _is_changed(known: RegisteredArticle, wanted: RegisteredArticle, *, follows: bool) -> bool:
+    return (
+        not wanted.same_definition(known)
+        or is_altered(known.definition, wanted.definition)
+        or why_unknown(known, wanted, follows=follows) is not None
+    )
+
+
+def _redefine(
+    database: DistributionDatabase,
+    record: PublicationRecord,
+    publisher: Publisher,
+    wanted: Sequence[RegisteredArticle],
+    changed: Container[TableName],
+    say: Say,
+) -> None:
+    """Write a message into the log from which on articles have other definitions, where some have. Where the log reader
+    has stopped, they may be what it needs: then they hold for all articles, from where it stopped."""
+    has_stopped = database.history.log_reader_has_failed(record)
+    others = [it for it in wanted if it.source in changed]
+    if not others and not has_stopped:
+        return
+    definitions = PendingDefinitions.of(wanted if has_stopped else others, at_once=has_stopped)
+    database.pending_definitions.add(record, definitions)
+    reach(Failpoint.DEFINITIONS_PENDING)
+    publisher.write_definitions(definitions.digest)
+    reach(Failpoint.DEFINITIONS_WRITTEN)
+    database.pending_definitions.written(record, definitions)
+    for it in others:
+        say(f"article {it.source}: its new definition is in the Publisher's log, and holds from there on")
 
 
 def _published_again(
@@ -148,33 +195,6 @@ def _published_again(
         if delivered is not None:
             database.snapshots.forget_articles(subscription, [str(it) for it in ended], delivered)
     return frozenset([*ended, *(it.source for it in publisher.unpublished(list(known)))])
-
-
-def _reinitialize_or_stop(
-    database: DistributionDatabase,
-    record: PublicationRecord,
-    publication: Publication,
-    unknown: Mapping[TableName, UnknownRows],
-    sources: Iterable[TableName],
-    say: Say,
-) -> None:
-    for source in sorted(unknown.keys() & set(sources)):
-        for done in reinitialize_or_stop(database, record, publication, source, unknown[source]):
-            say(done)
-
-
-def _loaded_anew(publication: Publication, unknown: Iterable[TableName]) -> Mapping[str, frozenset[TableName]]:
-    """Return, by subscription, the articles that get a snapshot because their rows are not known."""
-    return {
-        subscription.name: frozenset(it for it in unknown if waits_for_snapshot(publication, it, subscription))
-        for subscription in publication.subscriptions
-    }
-
-
-def _beginning(article: RegisteredArticle, unknown: Container[TableName], begins_after: Position) -> RegisteredArticle:
-    """Return the article as it is to be registered: where it is reinitialized, changes that were made before it changed
-    need not fit its definition."""
-    return article.model_copy(update={"begins_after": begins_after}) if article.source in unknown else article
 
 
 def _remember_identities(
@@ -201,19 +221,17 @@ def _let_wait(
     subscription: Subscription,
     articles: Sequence[RegisteredArticle],
     known: Container[TableName],
-    changed: Collection[TableName],
     say: Say,
 ) -> None:
     """Mark articles that join an existing subscription as waiting for a snapshot, before any command of theirs is
-    stored. One that changes in the middle of one begins again."""
+    stored."""
     found = database.subscriptions.find(record, subscription.name)
     if found is None:
         return
     wanted = {str(it.source) for it in articles}
     states = database.snapshots.article_states(found).items()
-    again = {str(it) for it in changed}
     initiated = [it for it, state in states if state.status is SubscriptionStatus.INITIATED]
-    waiting = [it for it in initiated if it in again or it not in wanted]
+    waiting = [it for it in initiated if it not in wanted]
     joining: list[str] = []
     if subscription.sync_type is SyncType.AUTOMATIC:
         joining = [str(it.source) for it in articles if it.source not in known]

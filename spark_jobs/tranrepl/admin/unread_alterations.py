@@ -1,8 +1,4 @@
-"""Tables that were altered after what the log reader has read: the log has still to bring that to the Subscribers.
-
-Setup that took such a table as it is now would leave nothing to announce: the Subscribers' tables would stay as they
-are.
-"""
+"""Tables that were altered after what the log reader has read: the log has still to bring that to the Subscribers."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.model.table_definition import TableDefinition
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.schema.redefinition import is_altered
 from tranrepl.settings.following import agrees, put_back
 from tranrepl.settings.publication import Article, PreCreation, Publication, SyncType
 
@@ -40,7 +36,7 @@ class UnreadAlteration:
 
     @property
     def refusal(self) -> ConfigurationError:
-        """The error that keeps setup from taking the table as it is now."""
+        """The error where the file names what the table does not have any more."""
         file = put_back(self.article, self.known) or "leave the file as it is"
         if self.is_renamed:
             return ConfigurationError(
@@ -48,23 +44,17 @@ class UnreadAlteration:
                 remedy=f"{file}; `tranrepl log-reader FILE` reads it; then write the `source` and `destination` that "
                 "it names",
             )
-        if self.gone:
-            return ConfigurationError(
-                f"article {self.article.source}: its table was altered, {_UNREAD}: {', '.join(self.gone)}",
-                remedy=f"{file}; `tranrepl run FILE` reads it, brings it to the Subscribers, and names what to write "
-                "in the file; then `tranrepl setup FILE`",
-            )
         return ConfigurationError(
-            f"article {self.article.source}: its table was altered, {_UNREAD}: setup would keep the change from the "
-            "Subscribers",
-            remedy=f"{file}; `tranrepl log-reader FILE` reads it; then `tranrepl setup FILE`",
+            f"article {self.article.source}: its table was altered, {_UNREAD}: {', '.join(self.gone)}",
+            remedy=f"{file}; `tranrepl run FILE` reads it, brings it to the Subscribers, and names what to write "
+            "in the file; then `tranrepl setup FILE`",
         )
 
     @property
     def warning(self) -> str:
         return (
             f"article {self.article.source}: its table was altered, {_UNREAD}: until then it is not compared with the "
-            "Subscribers', and `tranrepl setup FILE` waits for `tranrepl log-reader FILE`"
+            "Subscribers'"
         )
 
 
@@ -88,14 +78,7 @@ def unread_alterations(
         return {}
     if database.history.log_reader_has_failed(record):
         return {}
-    lately = publisher.lately_altered({it.known.source_object_id for it in altered})
-    return {it.article.source: it for it in altered if it.known.source_object_id in lately}
-
-
-def refuse_unread_alterations(unread: Mapping[TableName, UnreadAlteration]) -> None:
-    """Raise ConfigurationError for the first of these tables."""
-    for source in sorted(unread):
-        raise unread[source].refusal
+    return {it.article.source: it for it in altered}
 
 
 def missing_table(
@@ -135,7 +118,8 @@ def _altered(
             continue
         is_there = table is not None and table.object_id == known.source_object_id
         name = article.source if is_there else _name_now(publisher, known)
-        if name is not None and (name != known.source or _differ(table, known.definition)):
+        defined = None if table is None else table.definition
+        if name is not None and (name != known.source or is_altered(known.definition, defined)):
             yield UnreadAlteration(article, known, name, tuple(_gone(table, known)))
 
 
@@ -152,13 +136,3 @@ def _gone(table: TableDescription | None, known: RegisteredArticle) -> Iterator[
             yield f"column {it.name} was dropped"
         elif now.name != it.name:
             yield f"column {it.name} was renamed to {now.name}"
-
-
-def _differ(table: TableDescription | None, known: TableDefinition | None) -> bool:
-    if table is None or table.definition is None or known is None:
-        return False
-    return _columns(known) != _columns(table.definition)
-
-
-def _columns(table: TableDefinition) -> set[tuple[int, str, int, int, bool]]:
-    return {(it.ordinal, it.name, it.type_oid, it.type_modifier, it.not_null) for it in table.columns}

@@ -12,43 +12,8 @@ from tranrepl.distributor.database import (
     UnknownRows,
 )
 from tranrepl.distributor.tables import WITHOUT_SNAPSHOT
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import OnUnknownRows, Publication, Subscription, SyncType
-
-_REWRITTEN = "its table was rewritten, and the log does not say what its rows are now"
-_PARTITIONS_CHANGED = (
-    "a partition with rows of its own was attached, detached or dropped, and the log does not say which rows those are"
-)
-
-
-def why_unknown(article: RegisteredArticle, known: RegisteredArticle) -> UnknownRows | None:
-    """Return why a new definition leaves open which rows a Subscriber has that followed the old one; None where it does
-    not."""
-    earlier = {column.ordinal for column in known.columns}
-    gained = [column.name for column in article.columns if column.ordinal not in earlier]
-    reasons = {
-        "its source table was replaced by another one": article.source_object_id != known.source_object_id,
-        "its destination was changed to another table": article.destination != known.destination,
-        f"column {', '.join(gained)} was added to it": bool(gained),
-        "its row filter changed": article.filter != known.filter,
-    }
-    unseen = unseen_change(article, known)
-    if unseen is not None:
-        reasons[unseen] = True
-    reason = next((it for it, holds in reasons.items() if holds), None)
-    if reason is None:
-        return None
-    return UnknownRows(reason, None if article.filter == known.filter else known.filter or "true")
-
-
-def unseen_change(article: RegisteredArticle, known: RegisteredArticle) -> str | None:
-    """Return what became of the rows of the article's table that the log does not show; None where nothing did."""
-    if article.file is None or known.file is None:
-        return None
-    if not article.file.holds_partitions_of(known.file):
-        return _PARTITIONS_CHANGED
-    return None if article.file.holds_values_of(known.file) else _REWRITTEN
 
 
 def waits_for_snapshot(publication: Publication, source: TableName, subscription: Subscription) -> bool:

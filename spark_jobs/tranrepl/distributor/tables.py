@@ -84,9 +84,9 @@ mspublications = sa.Table(
     sa.Column("scripts", sa.JSON, comment="SHA-256 of each script that `tranrepl exec FILE` wrote into the log"),
     sa.Column("tracer_posted", _Time, comment="When tracer_interval last posted a tracer token"),
     sa.Column(
-        "redefined_xact_seqno",
-        _Seqno,
-        comment="Place behind the last transaction at which setup changed definitions of articles",
+        "pending_definitions",
+        sa.JSON,
+        comment="Definitions of articles that setup wrote down, and the log reader has not come to yet",
     ),
     sa.Column(
         "articles_version",

@@ -88,7 +88,7 @@ class CommandsOfChanges:
         texts = {it.place: it.change.model_dump_json() for it in changes.schema_changes}
         texts |= {it.place: it.text for it in changes.messages}
         commands += [
-            _Rows(it.article.article_id, Operation.SCHEMA, np.array([it.place])) for it in changes.schema_changes
+            _Rows(it.change.article_id, Operation.SCHEMA, np.array([it.place])) for it in changes.schema_changes
         ]
         commands += [_Rows(NO_ARTICLE_ID, it.operation, np.array([it.place])) for it in changes.messages]
         return _with_texts(self._numbered(changes, commands), [texts[place] for place in sorted(texts)])

@@ -71,7 +71,10 @@ class LogReader:
         self._articles = opened.database.articles.active(request.publication, opened.record)
         # After the end was looked at: whatever script is before it was written down earlier.
         self._scripts = opened.database.scripts.written(opened.record)
-        self._schema = SchemaFollower(request.publication, opened.database, opened.record)
+        self._schema = SchemaFollower(
+            request.publication, opened.database, opened.record, opened.publisher.schema_changes.collation
+        )
+        self._schema.look_for_pending(self._articles)
         self.clock = opened.publisher.clock_difference().minus(opened.database.clock_difference())
         self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
         seqno = self._record.registered_xact_seqno
@@ -103,10 +106,11 @@ class LogReader:
     def _is_altered_further_on(self) -> bool:
         """Read on where a table is another one already than its article: the log may announce that after where reading
         ended. Return whether there was more to read."""
-        if self._schema.reading is None or not differing(self._opened, self._articles):
+        if not self._publication.replicate_ddl or not differing(self._opened, self._articles):
             return False
         self._up_to = max(self._up_to, self._opened.publisher.readable_end_of_log(_say_nothing))
         self._scripts = self._opened.database.scripts.written(self._record)
+        self._schema.look_for_pending(self._articles)
         if self._registered >= self._up_to:
             return False
         while self._registered < self._up_to and not self.is_to_end():
@@ -135,11 +139,11 @@ class LogReader:
                 return
             if it.read.ends_in_transaction or (it.read.needs_article_id and it.read.end is None):
                 self._remove(written[place:])
-                self._schema.take_ids()
+                self._take_what_is_needed(it.read)
                 return
             self._register(it)
             if it.read.needs_article_id:
-                self._schema.take_ids()
+                self._take_what_is_needed(it.read)
             if not it.read.complete or it.read.schema_changes:
                 self._remove(written[place + 1 :])
                 # As long as a limit cuts the first reading short, another one is in vain, and what was read beside a
@@ -147,6 +151,13 @@ class LogReader:
                 self._two_at_once = False
                 break
         self._advance()
+
+    def _take_what_is_needed(self, read: LogRead) -> None:
+        """Take what reading ended for: numbers for definitions, or the definitions that setup wrote a message of."""
+        if read.redefinition is None:
+            self._schema.take_ids()
+        else:
+            self._schema.redefine(read.redefinition, self._articles)
 
     def _read_on_before(self, log_range: LogRange, read: LogRead) -> None:
         """Read again up to before a transaction that cannot be read: it may already be written in part."""
@@ -176,6 +187,7 @@ class LogReader:
             return False
         self._warn(done)
         self._articles = self._opened.database.articles.active(self._publication, self._record)
+        self._schema.begin_again(self._articles)
         return True
 
     def _notice(self, what: Sequence[str]) -> None:
@@ -209,10 +221,12 @@ class LogReader:
         it, as many as the server allows."""
         readers = self._opened.publisher.readers()
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
+        begun = self._schema.redefinition
+        articles = self._articles if begun is None else begun.articles
         whole = self._opened.publisher.log_range(
-            self._articles, self._start, self._up_to, limits, readers, self._schema.reading, self._scripts
+            articles, self._start, self._up_to, limits, readers, self._schema.reading, self._scripts
         )
-        if not self._two_at_once or stop_at is not None or readers == 1:
+        if not self._two_at_once or stop_at is not None or readers == 1 or begun is not None:
             return [whole]
         return whole.side_by_side()[:2]
 
@@ -227,7 +241,8 @@ class LogReader:
         return [_Written(*it) for it in zip(folders, reads, strict=True)]
 
     def _register(self, written: _Written) -> None:
-        read = written.read
+        begun = self._schema.begun_by(written.read)
+        read = written.read if begun is None else begun.of_reading(written.read)
         if read.end is None:
             raise InternalError("a read of the log ended nowhere")
         batch = batch_of(written.folder, read, self.clock)
@@ -248,6 +263,7 @@ class LogReader:
                 read.definitions,
                 stored_scripts(read),
                 stored_tokens(read, self.clock),
+                redefined=None if begun is None else begun.digest,
             )
             self._start = read.end
         before, self._articles = self._articles, self._schema.registered(self._articles, read)

@@ -143,10 +143,14 @@ class LogReaderRun(AgentRun):
             return None
         # The articles after the version that says by which of them is read.
         record = self.database.publications.get(self._publication.publication)
-        articles = self.database.articles.active(self._publication, record)
+        try:
+            articles = self.database.articles.active(self._publication, record)
+        except ConfigurationError:
+            # The file is another one's by now: the next look at the log ends it.
+            return None
         if record.registered_to is None:
             return None
-        schema = SchemaReading() if self._publication.replicate_ddl else None
+        schema = SchemaReading(follows=self._publication.replicate_ddl)
         stream = opened.publisher.log_stream(articles, record.registered_to, schema)
         if stream is None:
             return None

@@ -115,6 +115,7 @@ class _Account:
     complete: bool = True
     refusal: Refusal | None = None
     needs_article_id: bool = False
+    redefinition: str | None = None
     ends_in_transaction: bool = False
     read_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -137,6 +138,7 @@ class _Account:
             self.last, self.last_commit = part, part.last_commit
         self.refusal = part.refusal
         self.needs_article_id, self.ends_in_transaction = part.needs_article_id, part.ends_in_transaction
+        self.redefinition = part.redefinition
         self.complete = part.refusal is None and not part.limit_reached
 
     def refuse(self, refusal: Refusal, last_commit: bytes | None) -> None:
@@ -171,6 +173,7 @@ class _Account:
             notices=tuple(tally.notices),
             unsigned=tally.unsigned,
             needs_article_id=self.needs_article_id,
+            redefinition=self.redefinition,
             ends_in_transaction=self.ends_in_transaction,
         )
 

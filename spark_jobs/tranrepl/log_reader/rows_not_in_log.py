@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
-from tranrepl.distributor.stale_articles import reinitialize_or_stop, unseen_change
+from tranrepl.distributor.stale_articles import reinitialize_or_stop
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError, NotReplicatedError
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.publisher.publisher import Publisher
+from tranrepl.schema.redefinition import unseen_change
 from tranrepl.settings.publication import Partitions, Publication
 
 

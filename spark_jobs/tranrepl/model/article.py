@@ -117,9 +117,29 @@ class RegisteredArticle(BaseModel):
         """Return whether commands of the one definition can be read as commands of the other."""
         return self._definition() == other._definition()
 
+    def succeeding(self, before: RegisteredArticle) -> RegisteredArticle:
+        """Return this definition as the one after another: with the names and types that columns had, the partitions of
+        the table's file that are gone, and where the article was reinitialized."""
+        earlier = {column.ordinal: column for column in before.columns}
+        columns = tuple(_succeeding(it, earlier.get(it.ordinal)) for it in self.columns)
+        file = None if self.file is None else self.file.with_partitions_of(before.file)
+        return self.model_copy(update={"columns": columns, "file": file, "begins_after": before.begins_after})
+
     def _definition(self) -> dict[str, object]:
         unlike = ("article_id", "file", "begins_after", "definition", "file_names")
         return {name: getattr(self, name) for name in type(self).model_fields if name not in unlike}
+
+
+def _succeeding(column: PublishedColumn, before: PublishedColumn | None) -> PublishedColumn:
+    if before is None:
+        return column
+    types = {*before.earlier_types, (before.type_oid, before.type_modifier)}
+    names = {*before.earlier_names, before.name}
+    earlier = {
+        "earlier_types": tuple(sorted(types - {(column.type_oid, column.type_modifier)})),
+        "earlier_names": tuple(sorted(names - {column.name})),
+    }
+    return column.model_copy(update=earlier)
 
 
 def newest_definitions(articles: Iterable[RegisteredArticle]) -> dict[int, RegisteredArticle]:

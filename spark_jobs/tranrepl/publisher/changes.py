@@ -184,8 +184,6 @@ class PlacedSchemaChange:
     """A schema change, and the place among the changes of a batch at which it stands."""
 
     place: int
-    article: RegisteredArticle
-    """The definition before."""
     change: SchemaChange
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tranrepl.errors import DataError, ErrorReport, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position, Positions
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.publisher.changes import Bools, Changes, RefusedChange
 from tranrepl.publisher.log_read import ReadFailure
 
@@ -32,6 +33,13 @@ class SchemaReading:
 
     article_ids: tuple[int, ...] = ()
     """Numbers for definitions that a reading finds; it ends before the transaction that needs one more."""
+    follows: bool = True
+    """False: a table that is another one than its article stops the reading, whatever the log says of it."""
+    definitions: tuple[str, ...] | None = None
+    """Digests of setup's pending definitions, of which the log has a message: a reading ends before that. None: not
+    known."""
+    begins_with: tuple[SchemaChange, ...] = ()
+    """Changes to the definitions that the log is read by: they are the first commands of the first transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ class LogPart:
     """What is told of messages that only look like ours, and are ignored; None where there are none."""
     needs_article_id: bool = False
     """It ends before a schema change that makes a definition, for which there is no number (`SchemaReading`)."""
+    redefinition: str | None = None
+    """It ends before setup's message of this digest."""
     ends_in_transaction: bool = False
     """It ends so in the middle of a transaction."""
 

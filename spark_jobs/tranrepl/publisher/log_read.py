@@ -107,6 +107,8 @@ class LogRead(BaseModel):
     """What is told of the first message that only looks like ours, and is ignored; None where there is none."""
     needs_article_id: bool = False
     """Reading ended before a schema change that makes a definition, for which there was no number."""
+    redefinition: str | None = None
+    """Reading ended before setup's message of this digest."""
     ends_in_transaction: bool = False
     """It ended so in the middle of a transaction, which may be written in part."""
     error: ErrorReport | None = None

@@ -189,13 +189,6 @@ class Publisher(Protocol):
         """Say whether changes that are made now come with the old rows that the article needs."""
         ...
 
-    def lately_altered(self, object_ids: Collection[int]) -> frozenset[int]:
-        """Return which of the tables may have been altered after what was read of the log: all that were, and for some
-        time those whose alteration was read a moment ago."""
-        ...
-
-    # Check
-
     def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
         """Yield what is allowed but may surprise. `longest_pause`: between two runs that read the log; None where no
         schedule says so."""
@@ -338,6 +331,11 @@ class Publisher(Protocol):
 
     def write_script(self, script: Script) -> None:
         """Write a script into the log, in a transaction of its own."""
+        ...
+
+    def write_definitions(self, digest: str) -> None:
+        """Write the message of setup's pending definitions into the log, in a transaction of its own: they hold from
+        there on. Raises ConfigurationError where nothing signs messages, MissingRightError where our role may not."""
         ...
 
     def post_token(self, token: TracerToken) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tranrepl.errors import TransientError
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.position import FIRST_POSITION
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.settings.publication import Article, Partitions
 
@@ -20,28 +19,21 @@ def registered_article(
 ) -> RegisteredArticle:
     """Return the article as it is to be registered; `article_id` is 0 until it is. `known` is its definition so far.
     Raises TransientError where the table was dropped meanwhile."""
-    earlier = {column.ordinal: column for column in known.columns} if known else {}
-    columns = []
-    for column in table.published(article.columns):
-        before = earlier.get(column.ordinal)
-        types = {*before.earlier_types, (before.type_oid, before.type_modifier)} if before else set()
-        names = {*before.earlier_names, before.name} if before else set()
-        columns.append(
-            PublishedColumn(
-                name=column.name,
-                ordinal=column.ordinal,
-                type_oid=column.type_oid,
-                type_modifier=column.type_modifier,
-                type_name=column.type_name,
-                key_ordinal=column.key_ordinal,
-                earlier_types=tuple(sorted(types - {(column.type_oid, column.type_modifier)})),
-                earlier_names=tuple(sorted(names - {column.name})),
-                unique=column.unique,
-                lob=column.name in article.lob_columns,
-            )
+    columns = [
+        PublishedColumn(
+            name=column.name,
+            ordinal=column.ordinal,
+            type_oid=column.type_oid,
+            type_modifier=column.type_modifier,
+            type_name=column.type_name,
+            key_ordinal=column.key_ordinal,
+            unique=column.unique,
+            lob=column.name in article.lob_columns,
         )
+        for column in table.published(article.columns)
+    ]
     file = table.file.of([column.ordinal for column in columns]) if table.file is not None else None
-    return RegisteredArticle(
+    wanted = RegisteredArticle(
         article_id=0,
         source=article.source,
         destination=article.destination_table,
@@ -53,11 +45,11 @@ def registered_article(
         filter=article.filter,
         update_policy=article.update_policy,
         truncate=article.truncate,
-        file=file.with_partitions_of(known.file) if file is not None and known is not None else file,
-        begins_after=known.begins_after if known else FIRST_POSITION,
+        file=file,
         definition=_definition(table),
         file_names=file_names(article),
     )
+    return wanted if known is None else wanted.succeeding(known)
 
 
 def _definition(table: TableDescription) -> TableDefinition:

@@ -27,6 +27,17 @@ from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.subscription import SubscriptionPosition
 
 
+def refuse_pending(opened: OpenDistribution, articles: Iterable[RegisteredArticle]) -> None:
+    """Raise TransientError where the log reader has not come to a definition that setup wrote into the log: the file
+    describes an article that is not in force yet."""
+    pending = opened.database.pending_definitions.of(opened.record)
+    tables = {of.source_object_id for it in pending if it.in_log for of in it.articles}
+    for it in articles:
+        if it.source_object_id in tables:
+            source = str(it.source)
+            raise UnregisteredError(f"article {source}: its definition in the file is not registered yet", source)
+
+
 def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:
     """Raise TransientError where a table has columns that are to travel, partitions that Subscribers are to have, or
     labels of its columns' types that are not registered: the log reader has not read yet that they were added or

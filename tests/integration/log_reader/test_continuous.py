@@ -319,28 +319,23 @@ def test_one_that_polls_records_now_and_then_that_it_runs(site: Site, monkeypatc
 
 
 @pytest.mark.slow
-def test_an_article_that_setup_adds_is_read_from_its_beginning(site: Site) -> None:
+@pytest.mark.parametrize("articles", [["public.item", "public.added"], [{"source": "public.item", "upd_cmd": "CALL"}]])
+def test_what_setup_changes_is_read_from_its_place_on(site: Site, articles: list[Any]) -> None:
     site.at_publisher("CREATE TABLE added (id int PRIMARY KEY)")
     site.at_subscriber("CREATE TABLE added (id int PRIMARY KEY)")
-    larger = Site(
-        site.databases,
-        site.publication.distributor.store,
-        ["public.item", "public.added"],
-        SparkHere(),
-        polling_interval=0.2,
-        replicate_ddl=True,
-    )
+    store = site.publication.distributor.store
+    changed = Site(site.databases, store, articles, SparkHere(), polling_interval=0.2, replicate_ddl=True)
     with continuous_reader(site) as reader:
         _write_and_wait(site, 1)
-        larger.set_up()
+        changed.set_up()
         site.at_publisher("INSERT INTO added VALUES (1)", "INSERT INTO added VALUES (2)")
         _write(site, 2)
         result = reader.result()
     assert result.error is None
     assert any("the publication was set up again" in it for it in result.notices)
-    larger.read_log().raise_error()
-    larger.deliver().raise_error()
-    assert larger.differences() == []
+    changed.read_log().raise_error()
+    changed.deliver().raise_error()
+    assert changed.differences() == []
 
 
 def test_two_that_deliver_continuously_store_all_once(site: Site) -> None:

@@ -128,6 +128,8 @@ def test_a_procedure_that_was_edited_by_hand_is_waited_for(
     generated = Site(site.databases, store, [article], site.spark, _SUBSCRIPTIONS, replicate_ddl=True)
     generated.connections["mariadb"] = site.connections["mariadb"]
     generated.set_up()
+    generated.read_log().raise_error()
+    generated.deliver(name).raise_error()
     _edit_the_insert(generated, execute, name)
     site.at_publisher(
         "INSERT INTO vendor VALUES (1, 'before', 1)",

@@ -11,6 +11,7 @@ from tranrepl.distributor.database.delivery_states import DeliveryState, Deliver
 from tranrepl.distributor.database.errors import Errors, RecordedError
 from tranrepl.distributor.database.history import History, RunRow
 from tranrepl.distributor.database.overview import Overview
+from tranrepl.distributor.database.pending_definitions import Pending
 from tranrepl.distributor.database.publications import PublicationRecord, Publications
 from tranrepl.distributor.database.schema_changes import SchemaChanges, StoredSchemaChange, StoredScript
 from tranrepl.distributor.database.scripts import Scripts
@@ -50,6 +51,7 @@ class DistributionDatabase(DatabaseConnection):
         self.snapshots = Snapshots(self)
         self.batches = Batches(self)
         self.schema_changes = SchemaChanges(self)
+        self.pending_definitions = Pending(self)
         self.scripts = Scripts(self)
         self.tracer_tokens = TracerTokens(self)
         self.deliveries = Deliveries(self)

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from psycopg import sql
 
 from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.pending_definitions import read_pending
 from tranrepl.distributor.database.publications import PublicationRecord, count_articles_changed
 from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import ArticleStatus, msarticles
@@ -76,13 +77,17 @@ class Articles:
 
     def active(self, publication: Publication, record: PublicationRecord) -> list[RegisteredArticle]:
         """Return the articles to read. Raises ConfigurationError where the file was changed and not set up since; that
-        it names things as they were before a schema change is no change."""
+        it names things as they were before a schema change is no change, nor is what the log reader will come to."""
         with self._database.transaction() as connection:
             articles = self._of_status(connection, record, ArticleStatus.ACTIVE)
             ended = self._ended(connection, record)
+            pending = read_pending(connection, record.publication_id)
+        to_come = {of.source_object_id: of for it in pending if it.in_log for of in it.articles}
         left = {article.source: article for article in articles}
         for article in publication.articles:
             known = left.pop(registered_source(article, articles), None)
+            if known is not None:
+                known = to_come.get(known.source_object_id, known)
             if not agrees(article, known) and not (known is None and article.source in ended):
                 raise _changed(publication, article.source)
         for source in left:

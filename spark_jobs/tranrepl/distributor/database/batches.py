@@ -6,15 +6,15 @@ the batch was read from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.distributor.database.articles import retire_articles
 from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.database.pending_definitions import forget_pending
 from tranrepl.distributor.database.publications import PublicationRecord, at_position, overtaken
 from tranrepl.distributor.database.schema_changes import (
     StoredSchemaChange,
@@ -66,11 +66,12 @@ class Batches:
         scripts: Sequence[StoredScript] = (),
         tokens: Sequence[StoredToken] = (),
         *,
+        redefined: str | None = None,
         same_articles: bool = False,
     ) -> PublicationRecord:
         """Register what was read after `record.registered_to`, in one transaction with the watermark, with the schema
-        changes, scripts and tracer tokens in it, and with the definitions that the changes made. Who waits for a batch
-        is notified.
+        changes, scripts and tracer tokens in it, and with the definitions that the changes made. `redefined`: the
+        digest of pending definitions that are in force then. Who waits for a batch is notified.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster;
@@ -97,36 +98,11 @@ class Batches:
             register_scripts(connection, record, scripts)
             forget_digests(connection, record, [it.digest for it in scripts])
             register_tokens(connection, record, tokens)
+            if redefined is not None:
+                forget_pending(connection, record, redefined)
             if batch is not None:
                 notify(connection, record.publication_id, REGISTERED)
         return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
-
-    def redefine(
-        self,
-        record: PublicationRecord,
-        redefined_xact_seqno: bytes,
-        definitions: Mapping[int, RegisteredArticle],
-        batch: Batch | None,
-        changes: Sequence[StoredSchemaChange],
-    ) -> None:
-        """Let definitions be in force instead of others (by their `article_id`), in one transaction with the batch that
-        brings the Subscribers from the one to the other. A log reader that has read by the old ones cannot register
-        that any more.
-
-        Raises FencedError where a log reader has registered something since the record was read.
-        """
-        with self._database.transaction() as connection:
-            moved = connection.execute(
-                mspublications.update().where(at_position(record)).values(redefined_xact_seqno=redefined_xact_seqno)
-            )
-            if moved.rowcount != 1:
-                raise overtaken(self._database.where, record)
-            if batch is not None:
-                connection.execute(msrepl_batches.insert().values(**_values(record, batch)))
-            register_schema_changes(connection, record, changes, list(definitions.values()))
-            retire_articles(connection, definitions.keys())
-            if batch is not None:
-                notify(connection, record.publication_id, REGISTERED)
 
     def after(self, record: PublicationRecord, xact_seqno: bytes, limit: int | None = None) -> list[Batch]:
         """Return registered batches that hold transactions after `xact_seqno`, in commit order: all, or the first."""

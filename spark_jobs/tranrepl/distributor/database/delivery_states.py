@@ -86,7 +86,7 @@ class DeliveryStates:
             row.store,
             row.publisher_system,
             row.subscription_version,
-            *map(_bytes, (row.redefined_xact_seqno, row.read_from, row.subscription_seqno)),
+            *map(_bytes, (row.read_from, row.subscription_seqno)),
         )
         return StateAfter(
             DeliveryState(row.status, settings, row.definitions, row.article_states),
@@ -147,7 +147,6 @@ def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Se
         sa.select(
             mspublications.c.store,
             mspublications.c.publisher_system,
-            mspublications.c.redefined_xact_seqno,
             mspublications.c.removed_xact_seqno,
             mssubscriptions.c.status,
             mssubscriptions.c.subscription_seqno,

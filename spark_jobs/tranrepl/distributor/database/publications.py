@@ -45,8 +45,6 @@ class PublicationRecord:
     """The timeline of that log, at `registered_to`."""
     registered_commit_time: datetime | None = None
     """A time by which the last registered transaction was committed; None before the first."""
-    redefined_xact_seqno: bytes | None = None
-    """Place behind the last transaction at which setup changed definitions of articles."""
     articles_version: int = 0
     """How often articles were changed other than by a batch."""
 
@@ -59,7 +57,7 @@ _LOG_COLUMNS = (
     "read_from",
     "publisher_system",
     "timeline",
-    "redefined_xact_seqno",
+    "pending_definitions",
 )
 
 
@@ -204,15 +202,13 @@ class Publications:
 
 
 def at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
-    """Return the condition for the publication's row, where nobody has moved it, or changed definitions of its
-    articles, since the record was read."""
+    """Return the condition for the publication's row, where nobody has moved it since the record was read."""
     return sa.and_(
         mspublications.c.publication_id == record.publication_id,
         mspublications.c.registered_to == (record.registered_to or FIRST_POSITION).value,
         mspublications.c.publisher_system == record.publisher_system,
         mspublications.c.timeline == record.timeline,
         mspublications.c.read_from.is_not_distinct_from(None if record.read_from is None else record.read_from.value),
-        mspublications.c.redefined_xact_seqno.is_not_distinct_from(record.redefined_xact_seqno),
     )
 
 
@@ -228,8 +224,7 @@ def count_articles_changed(connection: sa.Connection, publication_id: int | sa.S
 def overtaken(where: str, record: PublicationRecord) -> FencedError:
     """Return the error of a log reader that another one was faster than."""
     return FencedError(
-        f"{where}: another log reader of publication {record.publication} has registered this part of the log, or "
-        "setup has changed the definition of an article meanwhile"
+        f"{where}: another log reader of publication {record.publication} has registered this part of the log"
     )
 
 
@@ -249,7 +244,6 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
     fields = row._mapping
     seqno, registered = fields["registered_xact_seqno"], fields["registered_to"]
     removed, start = fields["removed_xact_seqno"], fields["read_from"]
-    redefined = fields["redefined_xact_seqno"]
     return PublicationRecord(
         fields["publication_id"],
         fields["publication"],
@@ -262,6 +256,5 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         fields["publisher_system"],
         fields["timeline"],
         fields["registered_commit_time"],
-        bytes(redefined) if redefined is not None else None,
         fields["articles_version"],
     )

@@ -101,7 +101,10 @@ class PostgresLogRange:
 
     def between(self, start: Position, up_to: Position) -> PostgresLogRange:
         """Return one range, also where it ends after a message that is too long: that fails as a whole."""
-        return replace(self, first=lsn_of(start), ends=[lsn_of(up_to)])
+        first, schema = lsn_of(start), self.schema
+        if schema is not None and first != self.first:
+            schema = replace(schema, begins_with=())
+        return replace(self, first=first, ends=[lsn_of(up_to)], schema=schema)
 
     def compact(self) -> PostgresLogRange | None:
         """Return the range with values in binary, which take a server less room than their text."""
@@ -114,7 +117,8 @@ class PostgresLogRange:
             return
         with connect(self.connection, "tranrepl row filters", autocommit=True) as session:
             session.execute("SET default_transaction_read_only = on")
-            yield PostgresRowFilters.of(session, self.articles, announced=self.schema is not None)
+            announced = self.schema is not None and self.schema.follows
+            yield PostgresRowFilters.of(session, self.articles, announced=announced)
 
     def changes(self) -> Iterator[LogPart]:
         try:
@@ -165,13 +169,14 @@ class PostgresLogRange:
             notices=decoded.notices,
             unsigned=None if decoded.unsigned is None else f"{self.where}: {decoded.unsigned}",
             needs_article_id=decoded.needs_article_id,
+            redefinition=decoded.redefinition,
             ends_in_transaction=decoded.ends_in_transaction,
         )
 
     def _schema_messages(self) -> SchemaMessages | None:
         if self.schema is None:
             return None
-        return SchemaMessages(self.slot, self.connection, self.schema.article_ids)
+        return SchemaMessages(self.slot, self.connection, self.schema)
 
     def _messages(self) -> Iterator[pa.BinaryArray]:
         batches = log_messages(self.connection, self.slot, self.first, self.ends, self.form, self.sessions)

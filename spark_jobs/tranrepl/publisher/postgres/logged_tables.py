@@ -14,10 +14,12 @@ import numpy as np
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.pending_definitions import DefinitionMessage
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
+from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.postgres.dialect import PostgresDialect
 from tranrepl.publisher.postgres.logical_messages import SignedMessage
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
@@ -42,12 +44,12 @@ _NOWHERE = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class SchemaMessages:
-    """What is needed to read messages of schema changes."""
+    """What is needed to read messages of schema changes, and of setup."""
 
     publication: str
     connection: Connection
     """The Publisher, which is asked for the names of collations."""
-    article_ids: Sequence[int]
+    reading: SchemaReading
 
     def collations(self, before: TableDefinition, now: TableDefinition) -> dict[int, str]:
         """Return the names of the collations of columns that are new or altered, where they are not their types'."""
@@ -72,12 +74,19 @@ class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is 
     """A schema change makes a definition, and no number is left for it."""
 
 
+class NeedsDefinitions(NeedsArticleId):
+    """Setup's message is next: what follows is read by other definitions."""
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(digest)
+        self.digest = digest
+
+
 @dataclass(frozen=True, slots=True)
 class FoundChange:
     """A schema change, at the last message of it."""
 
     index: int
-    article: RegisteredArticle
     change: SchemaChange
 
 
@@ -133,20 +142,28 @@ class LoggedTables:
     _relations: dict[int, Relation] = field(default_factory=dict)
     _layouts: dict[int, Layout] = field(default_factory=dict)
     _used: int = 0
+    _begun: bool = False
 
     def read(
         self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int, open_lsn: int, messages: Sequence[SignedMessage]
     ) -> BatchTables:
         """Read what is said of tables before message `end`, also by these messages."""
-        texts = {it.index: it.text for it in messages if self.schema is not None and it.kind is MessageKind.SCHEMA}
-        return _BatchReading(self, buffer, kinds, starts, open_lsn, texts).read(end)
+        found = {it.index: it for it in messages if self._reads(it.kind)}
+        begins_with = () if self.schema is None or self._begun else self.schema.reading.begins_with
+        self._begun = True
+        return _BatchReading(self, buffer, kinds, starts, open_lsn, found).read(end, begins_with)
+
+    def _reads(self, kind: MessageKind) -> bool:
+        if self.schema is None:
+            return False
+        return kind is MessageKind.DEFINITION or (kind is MessageKind.SCHEMA and self.schema.reading.follows)
 
     def next_article_id(self) -> int:
         """Take a number for a new definition. Raises NeedsArticleId."""
-        if self.schema is None or self._used == len(self.schema.article_ids):
+        if self.schema is None or self._used == len(self.schema.reading.article_ids):
             raise NeedsArticleId
         self._used += 1
-        return self.schema.article_ids[self._used - 1]
+        return self.schema.reading.article_ids[self._used - 1]
 
 
 @dataclass(slots=True)
@@ -156,15 +173,16 @@ class _BatchReading:
     kinds: Bytes
     starts: Ints
     open_lsn: int
-    texts: Mapping[int, bytes]
-    """Messages of schema changes, by their indexes."""
+    messages: Mapping[int, SignedMessage]
+    """Messages of schema changes and of setup, by their indexes."""
     batch: BatchTables = field(init=False)
     _latest: dict[int, _Latest] = field(default_factory=dict)
 
-    def read(self, end: int) -> BatchTables:
+    def read(self, end: int, begins_with: Sequence[SchemaChange]) -> BatchTables:
         self.batch = BatchTables(end, [(-1, layout) for layout in self.tables._layouts.values()])
+        self.batch.changes += [FoundChange(0, it) for it in begins_with]
         relations = np.flatnonzero(np.isin(self.kinds[:end], np.frombuffer(b"RT", dtype=np.uint8)))
-        for index in sorted([*relations.tolist(), *self.texts]):
+        for index in sorted([*relations.tolist(), *self.messages]):
             self._read_one(index)
             if self.batch.problem is not None:
                 return self.batch
@@ -178,6 +196,8 @@ class _BatchReading:
                     self._relation(index)
                 case "T":
                     self._truncate(index)
+                case _ if self.messages[index].kind is MessageKind.DEFINITION:
+                    self._definitions(index)
                 case _:
                     self._message(index)
         except (SchemaStop, NeedsArticleId) as stop:
@@ -208,14 +228,26 @@ class _BatchReading:
                 return
             changed = article.model_copy(update={"article_id": change.new_article_id})
             self.tables.articles.replace(changed)
-            self.batch.changes.append(FoundChange(index, article, change))
+            self.batch.changes.append(FoundChange(index, change))
             self.batch.definitions.append(FoundDefinition(index, changed, []))
             self._refit(index, changed, commit_lsn)
         self.batch.truncated += [(index, it) for it in found.tables]
 
+    def _definitions(self, index: int) -> None:
+        """End before setup's message, where it means something: raise NeedsDefinitions."""
+        schema = self.tables.schema
+        message = DefinitionMessage.model_validate_json(self.messages[index].text)
+        if schema is None or message.publication != schema.publication:
+            return
+        pending = schema.reading.definitions
+        if pending is None or message.digest in pending:
+            raise NeedsDefinitions(message.digest)
+
     def _emptied(self, article: RegisteredArticle, emptied: Sequence[int]) -> SchemaChange | None:
         """Return the change of a TRUNCATE of some partitions; None where it leaves open which rows there are."""
-        if self.tables.schema is None or emptied_in_part(article, emptied, article.article_id) is None:
+        schema = self.tables.schema
+        follows = schema is not None and schema.reading.follows
+        if not follows or emptied_in_part(article, emptied, article.article_id) is None:
             return None
         return emptied_in_part(article, emptied, self.tables.next_article_id())
 
@@ -225,7 +257,7 @@ class _BatchReading:
             return
         commit_lsn = self._commit_lsn(index)
         try:
-            altered = list(read_schema_message(self.texts[index], schema.publication, position_of(commit_lsn)))
+            altered = list(read_schema_message(self.messages[index].text, schema.publication, position_of(commit_lsn)))
         except (ValueError, KeyError, TypeError) as error:
             altered = [UnknownAlteration("", "22000", f"a message of another version: {error}")]
         for it in altered:
@@ -259,7 +291,7 @@ class _BatchReading:
         change = SchemaChange(
             source=article.source, article_id=article.article_id, new_article_id=None, tag=gone.tag, notes=(note,)
         )
-        self.batch.changes.append(FoundChange(index, article, change))
+        self.batch.changes.append(FoundChange(index, change))
         self.batch.definitions.append(FoundDefinition(index, None, _notices(change.source, change.notes)))
         for object_id in self.tables.articles.of_article(article):
             self._use(index, Layout(article, object_id, 0, _NOWHERE, passed_over_to=_FOREVER))
@@ -305,7 +337,7 @@ class _BatchReading:
         if known is None:
             return True
         earlier = self.batch.changes[known]
-        if earlier.article.source != article.source and known + 1 < len(self.batch.changes):
+        if earlier.change.source != article.source and known + 1 < len(self.batch.changes):
             return False
         return found.follows_at_once(earlier.change)
 
@@ -341,7 +373,7 @@ class _BatchReading:
             rows_unknown=found.rows_unknown,
             notes=found.notes,
         )
-        self.batch.changes.append(FoundChange(index, article, change))
+        self.batch.changes.append(FoundChange(index, change))
         return len(self.batch.changes) - 1
 
     def _same_change(self, article: RegisteredArticle, index: int, commit_lsn: int) -> _Latest | None:

@@ -106,6 +106,7 @@ class MessageKind(Enum):
     """The kinds of messages, each with its prefix of 16 bytes, the end included."""
 
     SCHEMA = b"tranrepl.schema\0"
+    DEFINITION = b"tranrepl.define\0"
     SCRIPT = b"tranrepl.script\0"
     TRACER = b"tranrepl.tracer\0"
 

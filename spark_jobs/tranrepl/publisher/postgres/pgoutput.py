@@ -37,6 +37,7 @@ from tranrepl.publisher.postgres.logged_tables import (
     BatchTables,
     LoggedTables,
     NeedsArticleId,
+    NeedsDefinitions,
     SchemaMessages,
     SchemaStop,
 )
@@ -88,6 +89,8 @@ class DecodedBatch:
     unsigned: str | None = None
     needs_article_id: bool = False
     """It ends before a schema change that makes a definition, for which there is no number."""
+    redefinition: str | None = None
+    """It ends before setup's message of this digest."""
     ends_in_transaction: bool = False
     """It ends so in the middle of a transaction."""
 
@@ -149,6 +152,7 @@ class PgOutputDecoder:
             [*_notices(tables.definitions), *_notices(read)],
             told_unsigned(unsigned, tables.end),
             needs_article_id,
+            tables.problem.digest if isinstance(tables.problem, NeedsDefinitions) else None,
             ends_in_transaction,
         )
 
@@ -193,7 +197,7 @@ class PgOutputDecoder:
         ]
         transactions = self._transactions(buffer, kinds, starts, messages)
         places = np.flatnonzero(operations == Operation.SCHEMA).tolist()
-        placed = [PlacedSchemaChange(at, it.article, it.change) for at, it in zip(places, found, strict=True)]
+        placed = [PlacedSchemaChange(at, it.change) for at, it in zip(places, found, strict=True)]
         places = np.flatnonzero(np.isin(operations, _OF_MESSAGES)).tolist()
         sent = [PlacedMessage(at, it.operation, it.text) for at, it in zip(places, messages_of_ours, strict=True)]
         return Changes(buffer, [it for it in sets if len(it.places)], transactions, placed, sent)

@@ -181,15 +181,6 @@ def logs_what_is_needed(article: RegisteredArticle, table: PublishedTable) -> bo
 
 # Of what the log shows after the slot's position, the slot keeps the catalogue's rows: whoever committed after it has a
 # number from there on.
-_LATELY_ALTERED = """
-SELECT c.oid::bigint
-  FROM pg_catalog.pg_class c, pg_catalog.pg_replication_slots s
- WHERE c.oid = ANY (%s::oid[]) AND s.slot_name = %s AND s.database = pg_catalog.current_database()
-   AND pg_catalog.age(s.catalog_xmin) >= (
-     SELECT min(pg_catalog.age(x.by))
-       FROM (SELECT c.xmin UNION ALL
-             SELECT a.xmin FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) x (by))
-"""
 _NAMES = """
 SELECT c.oid::bigint, n.nspname, c.relname
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::oid[])
@@ -199,9 +190,3 @@ SELECT c.oid::bigint, n.nspname, c.relname
 def table_names(session: Session, object_ids: Collection[int]) -> dict[int, TableName]:
     """Return the names of now of those tables that exist."""
     return {number: TableName(*name) for number, *name in session.execute(_NAMES, [list(object_ids)])}
-
-
-def lately_altered(session: Session, slot: str, object_ids: Collection[int]) -> frozenset[int]:
-    """Return which of the tables have a row in the catalogue that a transaction wrote which the slot may not have shown
-    yet."""
-    return frozenset(number for (number,) in session.execute(_LATELY_ALTERED, [list(object_ids), slot]))

@@ -13,6 +13,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.model.names import TableName
+from tranrepl.model.pending_definitions import DefinitionMessage
 from tranrepl.model.position import Position
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
@@ -31,13 +32,13 @@ from tranrepl.publisher.postgres.left_behind import DROP_SCHEMA, drop_publicatio
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.log_stream import NO_LIMITS, PostgresLogStream
+from tranrepl.publisher.postgres.logical_messages import write_message
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
-from tranrepl.publisher.postgres.message_secret import read_secrets
+from tranrepl.publisher.postgres.message_secret import MessageKind, read_secrets
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitionings, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
     judged_files,
-    lately_altered,
     logs_what_is_needed,
     published_tables,
     refuse_unfit,
@@ -146,10 +147,6 @@ class PostgresPublisher:
     def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
         table = self._published([article.source_object_id]).get(article.source_object_id)
         return table is not None and logs_what_is_needed(article, table)
-
-    def lately_altered(self, object_ids: Collection[int]) -> frozenset[int]:
-        with translated_errors(self.where):
-            return lately_altered(self.session, self.name, object_ids)
 
     def _published(self, object_ids: Collection[int]) -> Mapping[int, PublishedTable]:
         with translated_errors(self.where):
@@ -312,6 +309,11 @@ class PostgresPublisher:
     def write_script(self, script: Script) -> None:
         with translated_errors(self.where):
             write_script(self.session, script, self.where)
+
+    def write_definitions(self, digest: str) -> None:
+        message = DefinitionMessage(publication=self.name, digest=digest)
+        with translated_errors(self.where):
+            write_message(self.session, MessageKind.DEFINITION, self.name, message.message, self.where)
 
     def post_token(self, token: TracerToken) -> None:
         post_token(self.session, token, self.where)

@@ -70,10 +70,10 @@ def upgrade() -> None:
             comment="When tracer_interval last posted a tracer token",
         ),
         sa.Column(
-            "redefined_xact_seqno",
-            sa.LargeBinary(length=16),
+            "pending_definitions",
+            sa.JSON(),
             nullable=True,
-            comment="Place behind the last transaction at which setup changed definitions of articles",
+            comment="Definitions of articles that setup wrote down, and the log reader has not come to yet",
         ),
         sa.Column(
             "articles_version",
