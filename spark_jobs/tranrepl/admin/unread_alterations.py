@@ -119,7 +119,8 @@ def _altered(
         is_there = table is not None and table.object_id == known.source_object_id
         name = article.source if is_there else _name_now(publisher, known)
         defined = None if table is None else table.definition
-        if name is not None and (name != known.source or is_altered(known.definition, defined)):
+        altered = defined is not None and is_altered(known.definition, defined)
+        if name is not None and (name != known.source or altered):
             yield UnreadAlteration(article, known, name, tuple(_gone(table, known)))
 
 

@@ -27,14 +27,14 @@ def redefined(before: RegisteredArticle, wanted: RegisteredArticle) -> Registere
     altered after setup had looked at it: then it stays as it is."""
     known, now = before.definition, wanted.definition
     new = wanted.succeeding(before).model_copy(update={"article_id": before.article_id})
-    if known is None or now is None or known.holds_from <= now.holds_from:
+    if known.holds_from <= now.holds_from:
         return new
     return None if is_altered(known, now) else new.model_copy(update={"definition": known})
 
 
-def is_altered(known: TableDefinition | None, now: TableDefinition | None) -> bool:
+def is_altered(known: TableDefinition, now: TableDefinition) -> bool:
     """Return whether columns of a table were added, dropped, renamed or retyped, or take NULL now."""
-    return known is not None and now is not None and _columns(known) != _columns(now)
+    return _columns(known) != _columns(now)
 
 
 def _columns(table: TableDefinition) -> set[tuple[int, str, int, int, bool]]:
@@ -54,9 +54,7 @@ def why_unknown(before: RegisteredArticle, new: RegisteredArticle, *, follows: b
         return f"column {', '.join(gained)} was added to it"
     if new.filter != before.filter:
         return "its row filter changed"
-    labels = None
-    if before.definition is not None and new.definition is not None:
-        labels = LabelDifference(before, before.definition, new.definition).why_unknown()
+    labels = LabelDifference(before, before.definition, new.definition).why_unknown()
     return unseen_change(new, before) or labels or (_NEW_KEY if follows and has_new_key(before, new) else None)
 
 
@@ -75,7 +73,7 @@ def late_columns(
     """Return what is done to the Subscribers' columns where the table has another key or type, which nobody captured.
     `collations`: names by the catalogue's numbers."""
     old, now = before.definition, new.definition
-    if old is None or now is None or before.destination != new.destination:
+    if before.destination != new.destination:
         return ()
     found = AlteredTable(new.source_object_id, SETUP_TAG, now, Subject.OTHER, collations=collations)
     columns = ColumnDifference(before, old, now, found).changes()
