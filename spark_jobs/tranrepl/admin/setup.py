@@ -84,8 +84,8 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             # is published before it is read: nothing is read in part.
             database.articles.set_up(record, _staying(known.values(), wanted))
             _remember_identities(database, record, publisher, tables, known)
-            announced = publication.replicate_ddl
-            made = publisher.schema_changes.set_up(announced=announced, new_secret=new_secret)
+            captured = publication.replicate_ddl
+            made = publisher.schema_changes.set_up(captured=captured, new_secret=new_secret)
             for done in [*made, *publisher.set_up(tables)]:
                 say(done)
             _start_watermark(database, record, publisher)

@@ -201,7 +201,7 @@ def script(
 
 def _print_left_to_make(topology: Topology) -> None:
     with topology.publisher("tranrepl script") as place:
-        left = place.schema_changes.left_to_make(announced=topology.publication.replicate_ddl)
+        left = place.schema_changes.left_to_make(captured=topology.publication.replicate_ddl)
         if left:
             write_out(f"-- in database {one_line(place.database)} of the Publisher, as a superuser\n")
     for statement in left:

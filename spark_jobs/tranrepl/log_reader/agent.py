@@ -81,8 +81,8 @@ def _registered_articles(publication: Publication, opened: OpenLogReader) -> lis
         return opened.database.articles.active(publication, opened.record)
     except ConfigurationError as error:
         registered = opened.database.articles.registered(opened.record)
-        announced = publication.replicate_ddl and opened.publisher.schema_changes.why_not_captured() is None
-        for article, known in not_as_described(publication, registered) if announced else ():
+        captured = publication.replicate_ddl and opened.publisher.schema_changes.why_not_captured() is None
+        for article, known in not_as_described(publication, registered) if captured else ():
             if differing(opened, [known]):
                 raise ConfigurationError(
                     f"{error.message}, and the table of article {known.source} was altered meanwhile",

@@ -113,8 +113,8 @@ class SchemaChanges(Protocol):
         """Return a collation's name in the Publisher's SQL; None where it is gone."""
         ...
 
-    def set_up(self, *, announced: bool = True, new_secret: bool = False) -> list[str]:
-        """Make what is missing or of an earlier version, as far as our role may. Without `announced`, remove it where
+    def set_up(self, *, captured: bool = True, new_secret: bool = False) -> list[str]:
+        """Make what is missing or of an earlier version, as far as our role may. Without `captured`, remove it where
         no other publication of the database may need it, but for what signs messages; `new_secret` makes that another
         one. Returns what was done, in words.
 
@@ -123,15 +123,15 @@ class SchemaChanges(Protocol):
         ...
 
     def warnings(self) -> Iterator[str]:
-        """Yield why schema changes will not be announced once setup has run, each with its remedy."""
+        """Yield why schema changes will not be captured once setup has run, each with its remedy."""
         ...
 
-    def left_to_make(self, *, announced: bool = True) -> list[str]:
+    def left_to_make(self, *, captured: bool = True) -> list[str]:
         """Return what setup may not make, as statements in the Publisher's SQL for who may."""
         ...
 
     def why_not_captured(self) -> str | None:
-        """Say why schema changes are not announced now; None where they are."""
+        """Say why schema changes are not captured now; None where they are."""
         ...
 
 

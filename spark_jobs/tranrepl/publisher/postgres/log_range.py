@@ -70,7 +70,7 @@ class PostgresLogRange:
     """The form in which the server gives values; the commands are the same."""
     sessions: int = 2
     schema: SchemaReading | None = None
-    """None: schema changes are not announced, and a table that is another one stops the reading."""
+    """None: schema changes are not captured, and a table that is another one stops the reading."""
     scripts: Sequence[str] = ()
     """Digests of scripts that may be in the log."""
     secrets: Sequence[MessageSecret] = ()
@@ -117,8 +117,8 @@ class PostgresLogRange:
             return
         with connect(self.connection, "tranrepl row filters", autocommit=True) as session:
             session.execute("SET default_transaction_read_only = on")
-            announced = self.schema is not None and self.schema.follows
-            yield PostgresRowFilters.of(session, self.articles, announced=announced)
+            captured = self.schema is not None and self.schema.follows
+            yield PostgresRowFilters.of(session, self.articles, captured=captured)
 
     def changes(self) -> Iterator[LogPart]:
         try:

@@ -131,13 +131,13 @@ class PostgresRowFilters:
     session: Session
     collations: Mapping[int, Mapping[str, sql.Identifier]]
     """Collations by article_id and column, where they are not those of the columns' types."""
-    announced: bool = True
-    """Labels that are renamed are announced in the log, so that a value has the labels of its article's definition."""
+    captured: bool = True
+    """Labels that are renamed are captured in the log, so that a value has the labels of its article's definition."""
     _remembered: dict[int, _Remembered] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, session: Session, articles: Iterable[RegisteredArticle], *, announced: bool = True
+        cls, session: Session, articles: Iterable[RegisteredArticle], *, captured: bool = True
     ) -> PostgresRowFilters:
         """Return the articles' row filters, to be evaluated in this session, at the Publisher."""
         by_table = {it.source_object_id: it.article_id for it in articles if it.filter is not None}
@@ -145,7 +145,7 @@ class PostgresRowFilters:
         with translated_errors(f"Publisher {session.info.dbname}"):
             for table, name, schema, collation in session.execute(_OTHER_COLLATIONS, [list(by_table)]):
                 collations[by_table[table]][name] = sql.Identifier(schema, collation)
-        return cls(session, collations, announced)
+        return cls(session, collations, captured)
 
     def columns(self, article: RegisteredArticle) -> tuple[int, ...]:
         """Return the positions of the published columns that the article's filter looks at."""
@@ -191,7 +191,7 @@ class PostgresRowFilters:
             if error.report.database_code == _NO_LABEL:
                 return None
             raise
-        if self.announced:
+        if self.captured:
             with translated_errors(self._where(article)):
                 now: dict[int, list[str]] = dict(self.session.execute(_LABELS, [list(labels)]).fetchall())
             if not all(labels_follow(it, now.get(number, it)) for number, it in labels.items()):

@@ -127,21 +127,21 @@ class SchemaChangeSetup:
         self._where = f"Publisher {session.info.dbname}"
         self._role = sql.Identifier(session.info.user)
 
-    def set_up(self, *, announced: bool = True, new_secret: bool = False) -> list[str]:
-        """Make what is missing or of an earlier version, as far as our role may; without `announced`, what messages are
+    def set_up(self, *, captured: bool = True, new_secret: bool = False) -> list[str]:
+        """Make what is missing or of an earlier version, as far as our role may; without `captured`, what messages are
         signed with alone; `new_secret` makes that another one. Returns what was done, in words. Raises
         ConfigurationError where another role that is not trusted owns a part of it."""
         for problem in self.problems():
             raise problem
-        removed = [] if announced else self._remove_announcing()
-        made = self._make(announced=announced)
+        removed = [] if captured else self._remove_announcing()
+        made = self._make(captured=captured)
         return [*removed, *made, *(self._change_secret() if new_secret else [])]
 
-    def _make(self, *, announced: bool) -> list[str]:
+    def _make(self, *, captured: bool) -> list[str]:
         with translated_errors(self._where), self._session.transaction():
             # Two set-ups at once make it once.
             self._session.execute("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext(%s))", [_COMMENT])
-            steps = [step for step in self._missing(announced=announced) if step.allowed]
+            steps = [step for step in self._missing(captured=captured) if step.allowed]
             for step in steps:
                 for statement in step.statements:
                     self._session.execute(sql.Composed([statement]))
@@ -158,7 +158,7 @@ class SchemaChangeSetup:
         yield from open_to_others(self._session, self._where, _NAMES, ANNOUNCE)
 
     def warnings(self) -> Iterator[str]:
-        """Yield why schema changes will not be announced once setup has run, and the command for what is left."""
+        """Yield why schema changes will not be captured once setup has run, and the command for what is left."""
         with translated_errors(self._where):
             missing, off = self._missing(), self._switched_off()
         if not all(step.allowed for step in missing):
@@ -170,10 +170,10 @@ class SchemaChangeSetup:
         if off:
             yield f"{self._where}: {off}, so schema changes stop the publication"
 
-    def left_to_make(self, *, announced: bool = True) -> list[str]:
+    def left_to_make(self, *, captured: bool = True) -> list[str]:
         """Return the statements for what setup may not make, in their order."""
         with translated_errors(self._where):
-            left = [step for step in self._missing(announced=announced) if not step.allowed]
+            left = [step for step in self._missing(captured=captured) if not step.allowed]
         for problem in self.problems():
             raise problem
         statements = [it.as_string(self._session) for step in left for it in step.statements]
@@ -181,7 +181,7 @@ class SchemaChangeSetup:
         return [_part(_SAFE_PATH), *statements] if statements else []
 
     def why_not_captured(self) -> str | None:
-        """Say why schema changes are not announced now; None where they are."""
+        """Say why schema changes are not captured now; None where they are."""
         with translated_errors(self._where):
             found = self._found()
             triggers = found.triggers
@@ -249,10 +249,10 @@ class SchemaChangeSetup:
             )
         return steps
 
-    def _missing(self, *, announced: bool = True) -> list[Step]:
+    def _missing(self, *, captured: bool = True) -> list[Step]:
         found = self._found()
         steps = [*self._schema_steps(found), *self._secret_steps(found)]
-        return [*steps, *self._function_steps(found), *self._trigger_steps(found)] if announced else steps
+        return [*steps, *self._function_steps(found), *self._trigger_steps(found)] if captured else steps
 
     def _schema_steps(self, found: _Found) -> Iterator[Step]:
         if not found.schema:

@@ -22,8 +22,8 @@ from tranrepl.model.table_definition import (
     UniqueConstraint,
 )
 from tranrepl.postgres.session import Session
+from tranrepl.publisher.postgres.captured_types import CapturedTypes, read_types
 from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits
-from tranrepl.publisher.postgres.told_types import ToldTypes, read_types
 from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
 from tranrepl.publisher.postgres.written_values import only_element, unquoted
 from tranrepl.schema.messages import (
@@ -106,7 +106,7 @@ def read_definitions(
     """Return the tables that exist as the catalogue defines them, by oid. `holds_from`: a position in the log before
     now. The session's search path must name no schema but pg_catalog."""
     rows = session.execute(_DEFINITIONS, [list(object_ids)]).fetchall()
-    return {object_id: _definition(told, holds_from) for object_id, told in rows}
+    return {object_id: _definition(captured, holds_from) for object_id, captured in rows}
 
 
 def read_collation(session: Session, oid: int) -> str | None:
@@ -118,63 +118,63 @@ def read_collation(session: Session, oid: int) -> str | None:
 def read_schema_message(content: bytes, publication: str, committed: Position) -> Iterator[SchemaMessage]:
     """Yield what one message says. `committed`: where its transaction commits. Raises ValueError where the message
     is none of those that this version's triggers write."""
-    told = read_content(content)
-    if told["v"] != _VERSION:
-        raise ValueError(f"version {told['v']}")
-    tag = told["tag"]
-    if "failed" in told:
-        if publication in told["publications"]:
-            yield UnknownAlteration(tag, told["failed"], told["message"])
+    captured = read_content(content)
+    if captured["v"] != _VERSION:
+        raise ValueError(f"version {captured['v']}")
+    tag = captured["tag"]
+    if "failed" in captured:
+        if publication in captured["publications"]:
+            yield UnknownAlteration(tag, captured["failed"], captured["message"])
         return
-    if "unpublished" in told:
-        for it in told["unpublished"]:
+    if "unpublished" in captured:
+        for it in captured["unpublished"]:
             if it["publication"] == publication:
                 yield UnpublishedTable(tag, TableName(it["schema"], it["name"]), it["oid"])
         return
-    seen = _seen(told["snapshot"]) if "snapshot" in told else None
-    if "columns" not in told and seen is not None:
-        division = TableDivision(key=None, key_columns=None, partitions=tuple(map(_partition, told["partitions"])))
-        yield AlteredPartitions(told["oid"], tag, division, committed, seen, int(told["xact"]))
+    seen = _seen(captured["snapshot"]) if "snapshot" in captured else None
+    if "columns" not in captured and seen is not None:
+        division = TableDivision(key=None, key_columns=None, partitions=tuple(map(_partition, captured["partitions"])))
+        yield AlteredPartitions(captured["oid"], tag, division, committed, seen, int(captured["xact"]))
         return
-    if told["schema"] is None:
-        raise ValueError(f"table {told['name']} without a schema")
-    columns = told["columns"] or []
-    rewrite = told.get("rewrite")
+    if captured["schema"] is None:
+        raise ValueError(f"table {captured['name']} without a schema")
+    columns = captured["columns"] or []
+    rewrite = captured.get("rewrite")
     yield AlteredTable(
-        told["oid"],
+        captured["oid"],
         tag,
-        _definition(told, committed),
+        _definition(captured, committed),
         _SUBJECTS.get(tag, Subject.OTHER),
-        ends_command=told["event"] not in _EVENTS_BEFORE_THE_END,
-        is_locked=told["defaults_told"],
+        ends_command=captured["event"] not in _EVENTS_BEFORE_THE_END,
+        is_locked=captured["defaults_told"],
         rewrite=Rewrite(rewrite["reason"]) if rewrite else Rewrite.NONE,
         existing_values={it["num"]: it["missing"] for it in columns if it.get("missing") is not None},
         unread_values=frozenset(it["num"] for it in columns if it.get("has_missing") and it.get("missing") is None),
         seen=seen,
-        altered=frozenset(told["altered"] or ()) if "altered" in told else None,
-        transaction=int(told["xact"]) if told.get("xact") else None,
+        altered=frozenset(captured["altered"] or ()) if "altered" in captured else None,
+        transaction=int(captured["xact"]) if captured.get("xact") else None,
     )
 
 
 def read_content(content: bytes) -> dict[str, Any]:
     """Return what a message says: each partition by itself, and values read from texts."""
-    told: dict[str, Any] = json.loads(content)
-    told |= told.pop("read_before", {})
-    if "definitions" not in told:
-        return told
-    definitions = {int(it["oid"]): it for it in told.pop("definitions") or ()}
-    told |= {"oid": int(told["oid"]), "partitions": _with_definitions(_by_arrays(told), definitions)}
-    return told | _read_values(told) if "columns" in told else told
+    captured: dict[str, Any] = json.loads(content)
+    captured |= captured.pop("read_before", {})
+    if "definitions" not in captured:
+        return captured
+    definitions = {int(it["oid"]): it for it in captured.pop("definitions") or ()}
+    captured |= {"oid": int(captured["oid"]), "partitions": _with_definitions(_by_arrays(captured), definitions)}
+    return captured | _read_values(captured) if "columns" in captured else captured
 
 
-def _read_values(told: dict[str, Any]) -> dict[str, Any]:
-    kept: Mapping[str, str] = told.pop("kept_values") or {}
-    types = read_types(told)
-    own = [it["num"] for it in told["columns"] or () if it.get("age", 1) < 1]
-    columns = [_told_column(it, kept, types) for it in _youngest(told["columns"] or ())]
-    unique = [it | {"oid": int(it["oid"])} for it in told["unique"] or () if it["name"] is not None]
+def _read_values(captured: dict[str, Any]) -> dict[str, Any]:
+    kept: Mapping[str, str] = captured.pop("kept_values") or {}
+    types = read_types(captured)
+    own = [it["num"] for it in captured["columns"] or () if it.get("age", 1) < 1]
+    columns = [_captured_column(it, kept, types) for it in _youngest(captured["columns"] or ())]
+    unique = [it | {"oid": int(it["oid"])} for it in captured["unique"] or () if it["name"] is not None]
     return {
-        "altered": own if "xmin" in told else told.get("altered"),
+        "altered": own if "xmin" in captured else captured.get("altered"),
         "columns": sorted(columns, key=itemgetter("num")),
         "unique": sorted(unique, key=itemgetter("oid")),
     }
@@ -189,10 +189,10 @@ def _youngest(columns: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {key: value for key, value in it.items() if key not in of_rows}
 
 
-def _by_arrays(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    attachments = (told[it] or () for it in ("children", "parents", "attached"))
+def _by_arrays(captured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    attachments = (captured[it] or () for it in ("children", "parents", "attached"))
     attached = {child: (parent, xid) for child, parent, xid in zip(*attachments, strict=True)}
-    tables = (told[it] or () for it in ("oids", "kinds", "schemas", "names"))
+    tables = (captured[it] or () for it in ("oids", "kinds", "schemas", "names"))
     for oid, kind, schema, name in zip(*tables, strict=True):
         parent, xid = attached[oid]
         yield {
@@ -216,14 +216,14 @@ def _with_definitions(
     return sorted(defined.values(), key=itemgetter("oid"))
 
 
-def _told_column(told: Mapping[str, Any], kept: Mapping[str, str], types: ToldTypes) -> dict[str, Any]:
+def _captured_column(captured: Mapping[str, Any], kept: Mapping[str, str], types: CapturedTypes) -> dict[str, Any]:
     """Return a column with its values read. `kept`: the values that partitions keep of a column that was added."""
-    value = told["missing"] or kept.get(told["name"])
-    column = dict(told, oid=int(told["oid"]), missing=only_element(value), has_missing=value is not None)
+    value = captured["missing"] or kept.get(captured["name"])
+    column = dict(captured, oid=int(captured["oid"]), missing=only_element(value), has_missing=value is not None)
     number, collation = column["oid"], int(column.pop("attcollation"))
     usual = types.collation_of(number, _COLLATIONS.get(number, _DEFAULT_COLLATION))
     column["collation"] = collation if collation not in (0, usual) else None
-    column["types"] = types.of_column(number, told["type"])
+    column["types"] = types.of_column(number, captured["type"])
     return column
 
 
@@ -233,74 +233,74 @@ def _seen(snapshot: str) -> SeenTransactions:
     return SeenTransactions(int(xmax), frozenset(map(int, filter(None, in_progress.split(",")))))
 
 
-def _definition(told: Mapping[str, Any], holds_from: Position = FIRST_POSITION) -> TableDefinition:
+def _definition(captured: Mapping[str, Any], holds_from: Position = FIRST_POSITION) -> TableDefinition:
     return TableDefinition(
-        name=TableName(told["schema"], told["name"]),
-        replica_identity=_IDENTITIES[told["identity"]],
-        persistence=_PERSISTENCE[told["persistence"]],
-        columns=tuple(_column(it) for it in told["columns"] or ()),
-        unique=tuple(_unique(it) for it in told["unique"] or ()),
+        name=TableName(captured["schema"], captured["name"]),
+        replica_identity=_IDENTITIES[captured["identity"]],
+        persistence=_PERSISTENCE[captured["persistence"]],
+        columns=tuple(_column(it) for it in captured["columns"] or ()),
+        unique=tuple(_unique(it) for it in captured["unique"] or ()),
         holds_from=holds_from,
-        division=_division(told),
-        altered_by=int(told["xact"]) if told.get("xact") else None,
+        division=_division(captured),
+        altered_by=int(captured["xact"]) if captured.get("xact") else None,
     )
 
 
-def _division(told: Mapping[str, Any]) -> TableDivision | None:
+def _division(captured: Mapping[str, Any]) -> TableDivision | None:
     """Return how a table is divided; None where it is not."""
-    if told["kind"] != "p":
+    if captured["kind"] != "p":
         return None
     return TableDivision(
-        key=told["key"],
-        key_columns=read_key_columns(told["key"]),
-        partitions=tuple(_partition(it) for it in told["partitions"] or ()),
+        key=captured["key"],
+        key_columns=read_key_columns(captured["key"]),
+        partitions=tuple(_partition(it) for it in captured["partitions"] or ()),
     )
 
 
-def _partition(told: Mapping[str, Any]) -> DefinedPartition:
-    bound = told["bound"]
+def _partition(captured: Mapping[str, Any]) -> DefinedPartition:
+    bound = captured["bound"]
     return DefinedPartition(
-        object_id=told["oid"],
-        table=TableName(told["schema"], told["name"]),
-        parent=told["parent"],
-        attached=told["attached"],
+        object_id=captured["oid"],
+        table=TableName(captured["schema"], captured["name"]),
+        parent=captured["parent"],
+        attached=captured["attached"],
         bound=bound,
         limits=None if bound is None else read_limits(bound),
-        holds_rows=told["kind"] != "p",
-        key=told["key"],
-        key_columns=read_key_columns(told["key"]),
-        empty=told.get("empty") is True,
+        holds_rows=captured["kind"] != "p",
+        key=captured["key"],
+        key_columns=read_key_columns(captured["key"]),
+        empty=captured.get("empty") is True,
     )
 
 
-def _column(told: Mapping[str, Any]) -> DefinedColumn:
+def _column(captured: Mapping[str, Any]) -> DefinedColumn:
     return DefinedColumn(
-        ordinal=told["num"],
-        name=told["name"],
-        type_oid=told["oid"],
-        type_modifier=told["mod"],
-        type_name=told["type"],
-        collation_oid=told["collation"],
-        not_null=told["notnull"],
-        generation=_GENERATIONS[told["generated"]],
-        is_identity=told["ident"] != "",
-        default=told["default"],
-        counts=_SEQUENCE in (told["default"] or ""),
-        types=None if told["types"] is None else tuple(_type(it) for it in told["types"]),
+        ordinal=captured["num"],
+        name=captured["name"],
+        type_oid=captured["oid"],
+        type_modifier=captured["mod"],
+        type_name=captured["type"],
+        collation_oid=captured["collation"],
+        not_null=captured["notnull"],
+        generation=_GENERATIONS[captured["generated"]],
+        is_identity=captured["ident"] != "",
+        default=captured["default"],
+        counts=_SEQUENCE in (captured["default"] or ""),
+        types=None if captured["types"] is None else tuple(_type(it) for it in captured["types"]),
     )
 
 
-def _type(told: Mapping[str, Any]) -> DefinedType:
-    labels = None if told["labels"] is None else tuple(told["labels"])
-    return DefinedType(oid=told["oid"], name=told["name"], labels=labels, form=told["form"])
+def _type(captured: Mapping[str, Any]) -> DefinedType:
+    labels = None if captured["labels"] is None else tuple(captured["labels"])
+    return DefinedType(oid=captured["oid"], name=captured["name"], labels=labels, form=captured["form"])
 
 
-def _unique(told: Mapping[str, Any]) -> UniqueConstraint:
+def _unique(captured: Mapping[str, Any]) -> UniqueConstraint:
     return UniqueConstraint(
-        name=told["name"],
-        primary=told["primary"],
-        immediate=told["immediate"],
-        partial=told["partial"],
-        identity=told["identity"],
-        columns=tuple(told["columns"]),
+        name=captured["name"],
+        primary=captured["primary"],
+        immediate=captured["immediate"],
+        partial=captured["partial"],
+        identity=captured["identity"],
+        columns=tuple(captured["columns"]),
     )

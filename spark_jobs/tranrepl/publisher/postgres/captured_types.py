@@ -13,7 +13,7 @@ from tranrepl.publisher.postgres.user_types import ENUMERATED_FORM, FIRST_OWN_TY
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTypes:
+class CapturedTypes:
     """What a message tells of the types of a table's columns."""
 
     labels: Mapping[int, list[str]]
@@ -28,12 +28,12 @@ class ToldTypes:
     """What ranges and multiranges are of, by their oids."""
 
     def collation_of(self, oid: int, usual: int) -> int:
-        """Return the collation of a type whose columns name none: `usual` where the type is not told."""
+        """Return the collation of a type whose columns name none: `usual` where the type is not captured."""
         return int(self.types[oid]["typcollation"]) if oid in self.types else usual
 
     def of_column(self, oid: int, name: str) -> list[dict[str, Any]] | None:
         """Return what a column's type is made of, by the types' oids: itself too, and none of PostgreSQL's own. None
-        where it is not told, as of a type that a transaction at REPEATABLE READ does not see."""
+        where it is not captured, as of a type that a transaction at REPEATABLE READ does not see."""
         if oid < FIRST_OWN_TYPE:
             return []
         if not self.types and oid in self.labels:
@@ -72,21 +72,21 @@ class ToldTypes:
         return md5("|".join(parts).encode(), usedforsecurity=False).hexdigest()
 
 
-def read_types(told: dict[str, Any]) -> ToldTypes:
-    """Return what is told of types, and remove it from the message."""
+def read_types(captured: dict[str, Any]) -> CapturedTypes:
+    """Return what is captured of types, and remove it from the message."""
     checks: dict[int, list[str]] = defaultdict(list)
-    for oid, check in told.pop("checks", None) or ():
+    for oid, check in captured.pop("checks", None) or ():
         checks[int(oid)].append(check)
     attributes: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for relation, number, of, modifier in told.pop("attributes", None) or ():
+    for relation, number, of, modifier in captured.pop("attributes", None) or ():
         attributes[int(relation)].append((number, int(of), modifier))
-    subtypes = {int(it): int(of) for *ranges, of in told.pop("ranges", None) or () for it in ranges}
-    types = {int(it["oid"]): it for it in told.pop("made_of", None) or ()}
-    return ToldTypes(_labels(told.pop("labels", None) or ()), types, dict(checks), dict(attributes), subtypes)
+    subtypes = {int(it): int(of) for *ranges, of in captured.pop("ranges", None) or () for it in ranges}
+    types = {int(it["oid"]): it for it in captured.pop("made_of", None) or ()}
+    return CapturedTypes(_labels(captured.pop("labels", None) or ()), types, dict(checks), dict(attributes), subtypes)
 
 
-def _labels(told: Iterable[tuple[str, float, str]]) -> Mapping[int, list[str]]:
+def _labels(captured: Iterable[tuple[str, float, str]]) -> Mapping[int, list[str]]:
     labels: dict[int, list[str]] = defaultdict(list)
-    for oid, _, label in sorted(told, key=itemgetter(1)):
+    for oid, _, label in sorted(captured, key=itemgetter(1)):
         labels[int(oid)].append(label)
     return dict(labels)
