@@ -133,20 +133,6 @@ def difference(before: RegisteredArticle, now: AlteredTable, dialect: PublisherD
     return next(found.stops(dialect), None) or found.change(dialect)
 
 
-def renamed_since(
-    article: RegisteredArticle, setup_found: TableDefinition, altered: AlteredTable
-) -> Reinitialize | None:
-    """Return what becomes of an article that setup has looked at since this command, where a label has another name
-    now than it had then: rows in between may have either. None where it goes on."""
-    then, at = altered.definition, altered.definition.holds_from
-    if not altered.subject.is_type or at <= article.begins_after:
-        return None
-    unknown = LabelDifference(article, then, setup_found).why_unknown()
-    if unknown is None:
-        return None
-    return Reinitialize(article.model_copy(update={"begins_after": at}), is_new=True, reason=unknown)
-
-
 def notes_of_what_stays(before: TableDefinition, now: AlteredTable) -> list[str]:
     """Return what is said of a command that changed nothing that its message has, as of a check or an index; nothing
     of a partitioned table, whose partitions' settings our own event trigger changes."""

@@ -14,8 +14,9 @@ from tranrepl.model.position import Position
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction
 from tranrepl.model.table_definition import DefinedColumn, DefinedType, Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.postgres.dialect import PostgresDialect
-from tranrepl.schema.difference import Change, Stop, difference, renamed_since
+from tranrepl.schema.difference import Change, Stop, difference
 from tranrepl.schema.messages import AlteredTable, Rewrite, SeenTransactions, Subject
+from tranrepl.schema.redefinition import late_columns, redefined, why_unknown
 
 _INT, _TEXT, _VARCHAR, _OWN = 23, 25, 1043, 20_000
 _TYPES = {_INT: "integer", _TEXT: "text", _VARCHAR: "character varying", _OWN: "public.mood"}
@@ -320,15 +321,48 @@ def test_labels_are_added_and_renamed_ones_reinitialize(
     assert change.is_new
 
 
-def test_a_renamed_label_before_what_setup_found_reinitializes_where_it_has_another_name_there() -> None:
-    found = _table(_ID, _mood("sad", "happy"), _B)
-    article = _article(before=found)
-    for labels, unknown in ((("blue", "happy"), True), (("sad",), False), (("sad", "happy"), False)):
-        announced = AlteredTable(100, "ALTER TYPE", _table(_ID, _mood(*labels), _B), Subject.TYPE)
-        change = renamed_since(article, found, announced)
-        assert (change is not None and change.rows_unknown is not None) is unknown
-        reinitialized = article.model_copy(update={"begins_after": _COMMITTED})
-        assert renamed_since(reinitialized, found, announced) is None
+_WANTED = _article(before=_BEFORE)
+_LATER = {"holds_from": Position((2000).to_bytes(8, "big"))}
+_OTHER_KEY = _KEY.model_copy(update={"columns": (3,)})
+_KEYED = [it.model_copy(update={"key_ordinal": 1 if it.ordinal == 3 else None}) for it in _WANTED.columns]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why", "actions"),
+    [
+        ({}, None, []),
+        ({"filter": "b > 1"}, "its row filter changed", []),
+        ({"destination": TableName("public", "other")}, "its destination was changed to another table", []),
+        ({"columns": _WANTED.columns[:2], "definition": _table(_ID, _A, **_LATER)}, None, []),
+        (
+            {"columns": _KEYED, "definition": _table(_ID, _A, _B, unique=(_OTHER_KEY,), **_LATER)},
+            "its primary key is another one",
+            [],
+        ),
+        (
+            {"definition": _table(_ID, _A.model_copy(update={"type_oid": _VARCHAR}), _B, **_LATER)},
+            None,
+            [ColumnAction.RETYPE],
+        ),
+    ],
+)
+def test_a_definition_that_setup_wants_says_which_rows_are_unknown(
+    wanted: Mapping[str, object], why: str | None, actions: Sequence[ColumnAction]
+) -> None:
+    fields = {name: getattr(_WANTED, name) for name in RegisteredArticle.model_fields}
+    new = redefined(_WANTED, RegisteredArticle.model_validate({**fields, "article_id": 0, **wanted}))
+    assert new is not None
+    assert new.article_id == _WANTED.article_id
+    assert why_unknown(_WANTED, new, follows=True) == why
+    assert [it.action for it in late_columns(_WANTED, new, {})] == actions
+
+
+def test_a_table_that_was_altered_after_setup_had_looked_at_it_keeps_its_definition() -> None:
+    article = _article(before=_table(_ID, _A, _B, _column(4, "c"), **_LATER))
+    assert redefined(article, _WANTED) is None
+    same = redefined(_article(before=_table(_ID, _A, _B, **_LATER)), _WANTED)
+    assert same is not None
+    assert same.definition == _table(_ID, _A, _B, **_LATER)
 
 
 def test_a_renamed_type_is_told() -> None:

@@ -27,7 +27,7 @@ from tranrepl.publisher.postgres.message_secret import MessageKind
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
 from tranrepl.publisher.postgres.schema_messages import read_collation, read_schema_message
-from tranrepl.schema.difference import NO_KEY, Change, Stop, difference, notes_of_what_stays, renamed_since
+from tranrepl.schema.difference import NO_KEY, Change, Stop, difference, notes_of_what_stays
 from tranrepl.schema.messages import (
     Altered,
     AlteredPartitions,
@@ -299,21 +299,18 @@ class _BatchReading:
 
     def _change_article(self, index: int, altered: Altered, commit_lsn: int, schema: SchemaMessages) -> None:
         article = self.tables.articles.article(altered.object_id)
-        if article is None:
+        if article is None or not _is_news(article, commit_lsn):
             return
         before = article.definition
         if isinstance(altered, AlteredPartitions):
             altered = altered.of(before)
-        renamed = None if _is_news(article, commit_lsn) else renamed_since(article, before, altered)
-        if renamed is None and not _is_news(article, commit_lsn):
-            return
         latest = self._same_change(article, index, commit_lsn)
         if latest is None:
             self._refuse_without_key_of(article)
         elif latest.tag == altered.tag:
             altered = replace(altered, rewrite=altered.rewrite | latest.rewrite)
         altered = replace(altered, collations=schema.collations(before, altered.definition))
-        found = renamed or difference(article, altered, PostgresDialect())
+        found = difference(article, altered, PostgresDialect())
         if isinstance(found, Stop):
             raise SchemaStop(found.error(article, altered.tag))
         known = latest.change if latest is not None and self._may_be_one(latest.change, article, found) else None
