@@ -184,7 +184,7 @@ def test_a_chosen_article_is_sent_by_its_name(page: Page, pages: TestClient) -> 
     with page.expect_request("**/actions/validate") as sent:
         form.get_by_role("button", name="Validate").click()
     assert cast("Any", sent.value.post_data_json)["articles"] == [_SOURCE]
-    page.locator("output").filter(has_text="Triggered").wait_for()
+    page.locator("output").filter(has_text="waits for the scheduler").wait_for()
 
 
 def test_no_template_of_airflows_evaluates_a_name(site: Site, app: FastAPI, tmp_path: Path) -> None:

@@ -270,12 +270,12 @@ def test_a_distribution_database_that_never_answers_holds_up_nobody(monkeypatch:
 
 
 def test_other_dags_of_a_publication_lead_to_its_page(dags: dict[str, DAG], distribution: Connection) -> None:
-    parts = {"validation": "validations", "reinitialize": "snapshots", "setup": "actions", "administration": "actions"}
+    parts = {"validate": "validations", "reinitialize": "snapshots", "setup": "actions", "administer": "actions"}
     with _client(ADMIN) as client:
-        for prefix, part in parts.items():
-            answer = client.get(f"/publication/{prefix}_purchasing", follow_redirects=False)
+        for suffix, part in parts.items():
+            answer = client.get(f"/publication/purchasing_{suffix}", follow_redirects=False)
             assert answer.headers["location"] == f"/monitor/publication/purchasing/{part}"
-            page = client.get(f"/publication/{prefix}_purchasing/runs/manual__1").text
+            page = client.get(f"/publication/purchasing_{suffix}/runs/manual__1").text
             assert "The history has nothing of this run" in page
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 
+from support.registered import unused_fields
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store_folders import write_folder
 from tranrepl.distributor.tables import mspublications
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
+from tranrepl.model.names import TableName
 
 ROW_KEY = "471100815"
 """The key of the rows that errors are about."""
@@ -33,12 +35,12 @@ VALUES (%(name)s, 'shop', 'tranrepl_large', '/store/large', decode('000000ffffff
 """
 _ARTICLES = """
 INSERT INTO msarticles (publication_id, source_owner, source_object, destination_owner, destination_object,
-                        source_object_id, columns, ins_cmd, upd_cmd, del_cmd, status)
+                        source_object_id, columns, ins_cmd, upd_cmd, del_cmd, status, source_definition, file_names)
 SELECT publication_id, 'public', 'item_' || n, 'public', 'item_' || n, 20000 + n,
        (SELECT json_agg(json_build_object('name', 'column_' || c, 'ordinal', c, 'type_oid', 25, 'type_modifier', -1,
                                           'type_name', 'text', 'key_ordinal', CASE WHEN c = 1 THEN 1 END))
           FROM generate_series(1, 20) c),
-       'CALL', 'SCALL', 'CALL', 'active'
+       'CALL', 'SCALL', 'CALL', 'active', %(definition)s, %(file_names)s
   FROM mspublications, generate_series(1, %(articles)s) n WHERE publication = %(name)s
 """
 _SUBSCRIPTIONS = """
@@ -114,6 +116,7 @@ def make_large_history(connection: Connection, size: Size, name: str) -> None:
         "articles": size.articles,
         "subscriptions": size.subscriptions,
         "rounds": size.runs // size.subscriptions,
+        **{name: it.model_dump_json() for name, it in unused_fields(TableName("public", "item")).items()},
     }
     agents = (_BATCHES, _LOG_READER, _DISTRIBUTION, _DELIVERIES, _ERRORS)
     with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]

@@ -110,8 +110,8 @@ class PostgresSubscriber(Subscriber):
                     # Without the article: the type of several is one problem.
                     yield ConfigurationError(
                         f"{self.where} has no type {it.name}",
-                        remedy=f"{way_on(self.driver, it, source.type_statements.get(it.oid))}; then `tranrepl setup "
-                        "FILE`. Or leave its columns out of the article",
+                        remedy=f"{way_on(self.driver, it, source.type_statements.get(it.oid))}; then "
+                        "`tranrepl setup FILE`. Or leave its columns out of the article",
                     )
         made = {it.name for it in defined if any(type_ in missing for type_ in it.types or ())}
         for column in columns:
