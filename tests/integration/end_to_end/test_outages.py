@@ -16,6 +16,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.child_job import DISTRIBUTION, ChildJob
 from support.continuous_delivery import delivering
+from support.continuous_reader import wait_for
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, ServerSettings
 from support.failing_jobs import Job, error_of, locked
@@ -200,13 +201,14 @@ def test_a_python_worker_that_is_killed_as_it_begins_is_a_transient_error(
 @contextmanager
 def _no_python_workers_begin() -> Iterator[None]:
     """Kill the daemon of this process's Spark with its workers, and each that comes after it as soon as it is there."""
-    ended = threading.Event()
+    ended, killed = threading.Event(), set[int]()
 
     def kill_each() -> None:
         while not ended.is_set():
             for pid in descendants(os.getpid()):
                 if _is_pyspark(pid):
                     kill(pid)
+                    killed.add(pid)
 
     killing = threading.Thread(target=kill_each)
     killing.start()
@@ -215,6 +217,8 @@ def _no_python_workers_begin() -> Iterator[None]:
     finally:
         ended.set()
         killing.join()
+        # Spark takes an idle worker for alive until init has reaped it.
+        wait_for(lambda: not killed & set(process_ids()), 30.0)
 
 
 @pytest.mark.slow

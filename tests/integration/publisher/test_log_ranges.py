@@ -209,9 +209,9 @@ def _overtaken_once_registered(other: Callable[[], JobResult]) -> Iterator[None]
     registering: list[Batches] = []
     results: list[JobResult] = []
 
-    def registers(batches: Batches, *arguments: Any) -> Any:
+    def registers(batches: Batches, *arguments: Any, **named: Any) -> Any:
         registering.append(batches)
-        return register(batches, *arguments)
+        return register(batches, *arguments, **named)
 
     @contextmanager
     def overtaken(database: DistributionDatabase) -> Iterator[Any]:
