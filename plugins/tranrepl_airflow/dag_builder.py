@@ -60,6 +60,8 @@ class Tag(StrEnum):
 
 BROKEN_TAG = "broken"
 CLEANUP_DAG_ID = "distribution_cleanup"
+_TAG_LENGTH = 100
+"""Airflow takes no longer tag."""
 VALIDATION_SUFFIX = "_validate"
 REINITIALIZATION_SUFFIX = "_reinitialize"
 SETUP_SUFFIX = "_setup"
@@ -140,15 +142,17 @@ def broken_dag(path: Path, message: str) -> DAG:
     It keeps the file's schedule (hourly where that cannot be read), so that a publication which was running shows
     as failing and does not just stop. It does not unpause itself: mending a new file must not start it.
     """
-    dag_id = dag_id_of(path)
+    name = dag_id_of(path)
+    # Another publication's own DAG may have that name.
+    dag_id = f"{name}_broken" if name.endswith(tuple(_OTHER_DAGS)) else name
     with DAG(
         dag_id=dag_id,
-        dag_display_name=f"{dag_id} (broken settings)",
+        dag_display_name=f"{name} (broken settings)",
         schedule=_last_known_timetable(path),
         start_date=START_DATE,
         catchup=False,
         max_active_runs=1,
-        tags=[dag_id, Tag.REPLICATE.value, BROKEN_TAG],
+        tags=[name[:_TAG_LENGTH], Tag.REPLICATE.value, BROKEN_TAG],
         doc_md=documentation.broken_doc(message),
     ) as dag:
         BrokenSettingsOperator(task_id="settings", message=message, doc_md=documentation.BROKEN_SETTINGS)

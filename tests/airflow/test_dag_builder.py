@@ -154,6 +154,12 @@ def test_a_broken_file_breaks_its_own_dag_alone_and_says_why(publications: Path,
     assert dags["purchasing"].tags == {"purchasing", "replicate"}
 
 
+def test_a_broken_file_takes_no_other_publications_dag(publications: Path) -> None:
+    (publications / "purchasing_validate.yaml").write_text("publication: purchasing_validate")
+    (publications / f"{'long' * 30}.yaml").write_text("publication: [")
+    assert set(parsed(publications)) == {"purchasing", "purchasing_validate_broken", "long" * 30}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

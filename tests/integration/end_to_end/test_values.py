@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,34 @@ def test_setup_creates_an_enumerated_type_and_gives_the_statement_of_another_one
         "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = 'public.pair'::regclass"
     )
     assert site.at_subscriber(attributes) == site.at_publisher(attributes)
+
+
+def test_a_type_of_anothers_over_an_enumerated_one_that_setup_creates_is_refused(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    """Its casts and checks would run with our role's rights. Our own role needs the right to create types."""
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher(
+        "CREATE SCHEMA kinds",
+        "CREATE TYPE kinds.mood AS ENUM ('sad')",
+        "CREATE DOMAIN own AS kinds.mood",
+        "CREATE TABLE t (id int PRIMARY KEY, m kinds.mood, o own)",
+    )
+    role = f"mallory_{site.databases.subscriber.database}"
+    site.at_subscriber(
+        f"CREATE ROLE {role} LOGIN PASSWORD 'x'",
+        f"GRANT CREATE ON SCHEMA public TO {role}",
+        f"SET ROLE {role}; CREATE DOMAIN own AS text; RESET ROLE",
+    )
+    (problem,) = check(site.topology).problems
+    assert f"type public.own belongs to role {role}" in problem.message
+    site.at_subscriber(
+        "ALTER DOMAIN own OWNER TO postgres", "CREATE SCHEMA kinds", f"GRANT USAGE ON SCHEMA kinds TO {role}"
+    )
+    subscriber = replace(site.databases.subscriber, login=role, password="x")  # noqa: S106 — of nobody
+    site.connections["subscriber"] = subscriber
+    grants = [problem.report.remedy or "" for problem in check(site.topology).problems]
+    assert any('GRANT CREATE ON SCHEMA "kinds"' in it for it in grants)
 
 
 def test_the_failing_command_is_named_whatever_the_defaults(databases: DatabasesFactory, tmp_path: Path) -> None:

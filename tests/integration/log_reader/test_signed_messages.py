@@ -184,8 +184,10 @@ def test_another_secret_waits_until_what_the_former_one_signed_is_read(site: Sit
 
 
 def test_another_secret_waits_for_transactions_that_began_before(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def change() -> None:
-        set_up(site.topology, check(site.topology).tables, lambda _: None, new_secret=True)
+    def change() -> list[str]:
+        said: list[str] = []
+        set_up(site.topology, check(site.topology).tables, said.append, new_secret=True)
+        return said
 
     def secret() -> list[Any]:
         return site.at_publisher("SELECT inner_key, replaced_at IS NULL FROM tranrepl.message_secret")
@@ -206,9 +208,11 @@ def test_another_secret_waits_for_transactions_that_began_before(site: Site, mon
     with pytest.raises(ConfigurationError, match=r"prepared transaction 'altered' began before"):
         change()
     assert secret() == changed
+    assert any("the former one stays valid" in it for it in check(site.topology).warnings)
     site.at_publisher("COMMIT PREPARED 'altered'")
     _read_of_one_change(site)
-    change()
+    assert any(it.startswith("ended the change of the secret") for it in change())
+    assert not any("the former one stays valid" in it for it in check(site.topology).warnings)
     assert secret() == [(changed[0][0], False)]
     site.at_publisher("ALTER TABLE t ADD COLUMN c int DEFAULT 4", "INSERT INTO t VALUES (3, 'c', 5, 6)")
     _read_of_one_change(site)

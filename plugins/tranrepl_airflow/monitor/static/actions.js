@@ -55,7 +55,8 @@ async function follow(output, run, form) {
     await new Promise((done) => setTimeout(done, FOLLOWED_MILLISECONDS));
     const path = `runs/${encodeURIComponent(run.dag_id)}/${encodeURIComponent(run.run_id)}`;
     const response = await fetch(new URL(path, new URL(form.dataset.action, location.href)));
-    if (response.ok) run = {paused: run.paused, ...await response.json()};
+    if (!response.ok) break;
+    run = {paused: run.paused, ...await response.json()};
   }
   output.classList.remove('running');
 }

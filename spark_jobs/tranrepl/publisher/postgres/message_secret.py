@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
@@ -36,6 +37,7 @@ _END_FORMER = sql.SQL(
     "UPDATE {} SET replaced_at = pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()), "
     "replaced_lsn = pg_catalog.pg_current_wal_insert_lsn() WHERE former_inner_key IS NOT NULL AND replaced_at IS NULL"
 ).format(_SECRET)
+_NOT_ENDED = sql.SQL("SELECT FROM {} WHERE former_inner_key IS NOT NULL AND replaced_at IS NULL").format(_SECRET)
 # What the former secret has signed verifies until it is read; what the one before has, does not any more.
 _UNREAD = sql.SQL(
     "SELECT slot_name FROM pg_catalog.pg_replication_slots JOIN {} ON confirmed_flush_lsn < replaced_lsn "
@@ -134,12 +136,13 @@ class MessageSecret:
         return self.replaced_at is None or whole_xid(xid, self.replaced_at) < self.replaced_at
 
 
-def change_secret(session: Session, where: str) -> None:
+def change_secret(session: Session, where: str) -> bool:
     """Sign from now on with another secret, and wait until no transaction uses the former one.
 
-    What transactions of before have signed stays good, and nothing that later ones sign with the former one. Raises
-    ConfigurationError where the log holds what was signed before the last change, and that is not read; and where a
-    transaction of before does not end: called again, this waits for the end of that change, and makes no other one.
+    What transactions of before have signed stays good, and nothing that later ones sign with the former one. Returns
+    False where a change that was begun before was ended, and no other one made. Raises ConfigurationError where the log
+    holds what was signed before the last change, and that is not read; and where a transaction of before does not end:
+    called again, this waits for the end of that change, and makes no other one.
     """
     with session.transaction():
         # Two changes at once are one.
@@ -153,7 +156,7 @@ def change_secret(session: Session, where: str) -> None:
                 remedy="read it with `tranrepl log-reader FILE`, for the publication of that slot; then "
                 "`tranrepl setup FILE --new-secret` again",
             )
-        session.execute(_CHANGE_SECRET)
+        is_another = session.execute(_CHANGE_SECRET).rowcount == 1
     begun = session.execute(_BEGUN).fetchall()
     until = time.monotonic() + _WAIT_SECONDS
     while begun:
@@ -169,6 +172,17 @@ def change_secret(session: Session, where: str) -> None:
         open_now = {it for it, *_ in session.execute(_BEGUN)}
         begun = [it for it in begun if it[0] in open_now]
     session.execute(_END_FORMER)
+    return is_another
+
+
+def change_warnings(session: Session, where: str) -> Iterator[str]:
+    """Yield that a change of the secret was not ended; nothing where our role may not look."""
+    with suppress(InsufficientPrivilege, UndefinedTable), session.transaction():
+        if session.execute(_NOT_ENDED).fetchone() is not None:
+            yield (
+                f"{where}: the secret that signs messages in the log was changed, but the former one stays valid: "
+                "`tranrepl setup FILE --new-secret` ends that"
+            )
 
 
 def untrusted_owners(

@@ -18,6 +18,7 @@ from tranrepl.publisher.postgres.message_secret import (
     SCHEMA,
     SECRET_TABLE,
     change_secret,
+    change_warnings,
     open_to_others,
     untrusted_owners,
 )
@@ -149,8 +150,10 @@ class SchemaChangeSetup:
 
     def _change_secret(self) -> list[str]:
         with translated_errors(self._where):
-            change_secret(self._session, self._where)
-        return [f"changed the secret that signs messages in the log at {self._where}"]
+            is_another = change_secret(self._session, self._where)
+        secret = f"the secret that signs messages in the log at {self._where}"
+        again = "`tranrepl setup FILE --new-secret` again makes another one"
+        return [f"changed {secret}" if is_another else f"ended the change of {secret} that was begun before: {again}"]
 
     def problems(self) -> Iterator[ConfigurationError]:
         """Yield a problem where a role that is not trusted may sign messages as ours."""
@@ -169,6 +172,8 @@ class SchemaChangeSetup:
             )
         if off:
             yield f"{self._where}: {off}, so schema changes stop the publication"
+        with translated_errors(self._where):
+            yield from change_warnings(self._session, self._where)
 
     def left_to_make(self, *, captured: bool = True) -> list[str]:
         """Return the statements for what setup may not make, in their order."""

@@ -137,14 +137,18 @@ SELECT p.proname, bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
 """
 
 
-def right_problems(session: Session, where: str, articles: Sequence[Article]) -> Iterator[MissingRightError]:
-    """Yield the rights that setup lacks to create what is missing, and that deliveries lack to use what is there."""
+def right_problems(
+    session: Session, where: str, articles: Sequence[Article], schemas_of_types: Sequence[str] = ()
+) -> Iterator[MissingRightError]:
+    """Yield the rights that setup lacks to create what is missing, and that deliveries lack to use what is there.
+    `schemas_of_types`: those of types that setup creates."""
     with translated_errors(where):
         role = our_role(session)
         model = [TableName(SCHEMA, name) for name in MODEL_TABLES]
-        schemas, there = _there(session, [*model, *(it.destination_table for it in articles)])
+        types = [TableName(it, "") for it in schemas_of_types]
+        schemas, there = _there(session, [*model, *types, *(it.destination_table for it in articles)])
         callable_names = _procedures(session, articles)
-        creating = _to_create(session, articles, schemas, there, callable_names)
+        creating = _to_create(session, articles, schemas, there, callable_names, schemas_of_types)
         using = _to_use(session, articles, there, callable_names)
     if creating:
         yield lacking_right(where, f"role {role} may not create what setup creates", creating)
@@ -179,14 +183,16 @@ def _to_create(
     schemas: set[str],
     there: set[TableName],
     procedures: Mapping[str, bool],
+    schemas_of_types: Sequence[str],
 ) -> list[str]:
     model = {TableName(SCHEMA, name) for name in MODEL_TABLES}
-    missing = [it.destination_table for it in articles if it.destination_table not in there]
-    wanted = [it.schema for it in missing if it.schema in schemas]
+    missing = [it.destination_table.schema for it in articles if it.destination_table not in there]
+    missing = list(dict.fromkeys([*missing, *schemas_of_types]))
+    wanted = [it for it in missing if it in schemas]
     if model - there or set(_generated(articles)) - procedures.keys():
         wanted.insert(0, SCHEMA)
     grants = grants_on_schemas(session, wanted, "USAGE", "CREATE")
-    if any(it.schema not in schemas for it in missing):
+    if any(it not in schemas for it in missing):
         grants += grants_on_database(session, "CREATE")
     return grants
 

@@ -13,10 +13,10 @@ from sqlalchemy.types import TypeEngine
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
-from tranrepl.model.names import TableName
+from tranrepl.model.names import TableName, name_parts
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.source_types import Family, source_type
-from tranrepl.model.table_definition import Generation
+from tranrepl.model.table_definition import DefinedType, Generation
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
@@ -49,7 +49,7 @@ from tranrepl.subscriber.postgres.rights import (
 )
 from tranrepl.subscriber.postgres.sequences import PostgresSequences
 from tranrepl.subscriber.postgres.session_settings import make_durable
-from tranrepl.subscriber.postgres.table_setup import create_destination
+from tranrepl.subscriber.postgres.table_setup import create_destination, defined_columns
 from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, generates
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -101,8 +101,7 @@ class PostgresSubscriber(Subscriber):
         """Yield types that a table made by `tranrepl setup` would need, and that are missing or run the code of others.
         Setup creates enumerated ones."""
         at = f"article {article.source}: {self.where}"
-        names = {it.name for it in columns}
-        defined = [] if source.definition is None else [it for it in source.definition.columns if it.name in names]
+        defined = defined_columns(article, source)
         with translated_errors(self.where):
             missing = missing_types(self.driver, defined)
             for it in missing:
@@ -115,11 +114,9 @@ class PostgresSubscriber(Subscriber):
                     )
         made = {it.name for it in defined if any(type_ in missing for type_ in it.types or ())}
         for column in columns:
-            if column.name in made:
-                continue
             with translated_errors(self.where):
                 found = self.driver.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
-            if found == (None,):
+            if found == (None,) and column.name not in made:
                 yield ConfigurationError(
                     f"{at}: column {column.name!r}: type {column.type_name} does not exist",
                     remedy="create the type there as it is at the Publisher, or leave the column out of the article",
@@ -155,7 +152,18 @@ class PostgresSubscriber(Subscriber):
             yield from unguarded_code(self.driver, self.where, article)
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
-        return right_problems(self.driver, self.where, [article for article, _ in tables])
+        with translated_errors(self.where):
+            schemas = self._schemas_of_types(tables)
+        return right_problems(self.driver, self.where, [article for article, _ in tables], schemas)
+
+    def _schemas_of_types(self, tables: PublishedTables) -> list[str]:
+        """Return the schemas of enumerated types that setup creates for tables which it creates."""
+        made: list[DefinedType] = []
+        for article, source in tables:
+            columns = [it for it in defined_columns(article, source) if any(of.labels for of in it.types or ())]
+            if columns and not self.has_destination(article.destination_table):
+                made += [it for it in missing_types(self.driver, columns) if it.labels is not None]
+        return list(dict.fromkeys(name_parts(it.name)[0] for it in made))
 
     def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
         with translated_errors(self.where):

@@ -20,7 +20,7 @@ from tranrepl.subscriber.postgres.destination import has_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.missing_types import create_enumerated, missing_types
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
-from tranrepl.subscriber.postgres.rights import create_missing_schema
+from tranrepl.subscriber.postgres.rights import create_missing_schema, type_problems
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
@@ -41,8 +41,12 @@ def create_destination(
         if has_destination(session, where, name):
             return [*_add_labels(session, where, name, source), *_create_partitions(session, where, article, source)]
         create_missing_schema(session, where, name.schema)
-        types = [it for it in missing_types(session, _defined(article, source)) if it.labels is not None]
+        types = [it for it in missing_types(session, defined_columns(article, source)) if it.labels is not None]
         created = [done for it in types for done in create_enumerated(session, where, it)]
+        for column in source.published(article.columns):
+            # Another role may have made one since it was looked at.
+            for problem in type_problems(session, f"article {article.source}: {where}", column.name, column.type_name):
+                raise problem
         session.execute(_create_table(session, name, article, source))
         # A snapshot may build the indexes of such a table after it is loaded.
         SnapshotRows(core(session), POSTGRES, key).add_created(str(article.source))
@@ -62,7 +66,7 @@ def create_destination(
         ]
 
 
-def _defined(article: Article, source: TableDescription) -> list[DefinedColumn]:
+def defined_columns(article: Article, source: TableDescription) -> list[DefinedColumn]:
     """Return the published columns as the table's definition has them."""
     names = {it.name for it in source.published(article.columns)}
     return [] if source.definition is None else [it for it in source.definition.columns if it.name in names]
