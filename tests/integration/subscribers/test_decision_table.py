@@ -98,7 +98,7 @@ def _assert_same_table(site: Site, row: DecisionRow, table: str) -> None:
 
 
 def _assert_told(row: DecisionRow, notices: Iterable[str]) -> None:
-    told = [it for it in notices if f"d_{row.name} " in it]
+    told = [it for it in notices if f"d_{row.name} " in it or f"d_{row.name}: " in it]
     assert row.told is None or any(row.told in it for it in told), (row.name, told)
 
 
