@@ -56,7 +56,7 @@ def test_the_failing_command_is_found_from_the_overview(chromium: Browser, monit
         frame.get_by_role("link", name="Errors").click()
         page.wait_for_url("**/monitor/publication/shop/errors")
         main = frame.locator("main")
-        for text in ("Error 20598", "public.item", f"id = {SECRET_ID}", "sp_MSupd", "tranrepl skip"):
+        for text in ("error 20598", "public.item", f"id = {SECRET_ID}", "sp_MSupd", "tranrepl skip"):
             expect(main).to_contain_text(text)
 
 
