@@ -62,7 +62,7 @@ def test_agents_deliver_continuously_through_a_failed_batch_and_a_changed_file_u
         file.write_text("publication: [", encoding="utf-8")
         _arrives(site, 5, process)
         written(site, tmp_path, polling_interval=0.2)
-        wait_until(lambda: "beginning again" in _said(tmp_path), lambda: process.poll() is None)
+        wait_until(lambda: "restarting" in _said(tmp_path), lambda: process.poll() is None)
         _arrives(site, 6, process)
         # The agents that end may still have delivered it.
         wait_until(lambda: distribution_rows(site, runs) > [before], lambda: process.poll() is None)

@@ -19,7 +19,7 @@ from tranrepl.distribution import delivery
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint
 from tranrepl.model.script import Script
-from tranrepl.subscriber.postgres import apply
+from tranrepl.subscriber.base import applier
 
 _SCRIPT = """
 CREATE TABLE seen AS SELECT id FROM t;
@@ -172,7 +172,7 @@ def test_a_script_runs_once_where_the_delivery_dies(
     site.read_log().raise_error()
     with monkeypatch.context() as patched:
         patched.setattr(delivery, "reach", reach)
-        patched.setattr(apply, "reach", reach)
+        patched.setattr(applier, "reach", reach)
         with pytest.raises(_Killed):
             site.deliver()
     site.run()

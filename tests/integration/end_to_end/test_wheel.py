@@ -113,8 +113,8 @@ def test_airflow_finds_the_plugin_and_the_dags(installation: Installation, file:
     code, plugin, plugin_errors, dags, dag_errors = found
     assert Path(code).is_relative_to(installation.home)
     assert "tranrepl_airflow.plugin:TranreplPlugin" in plugin
-    prefixes = ("", "validation_", "reinitialize_", "setup_", "administration_")
-    assert set(dags) == {*(f"{it}shop" for it in prefixes), "distribution_cleanup"}
+    suffixes = ("", "_validate", "_reinitialize", "_setup", "_administer")
+    assert set(dags) == {*(f"shop{it}" for it in suffixes), "distribution_cleanup"}
     assert (plugin_errors, dag_errors) == ({}, {})
 
 

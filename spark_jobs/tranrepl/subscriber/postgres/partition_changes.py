@@ -85,9 +85,9 @@ class _Columns(base.RowConditions):
     def compared(self, name: str, operator: str, value: str) -> base.Condition:
         cast = type_sql(self.types[name])
         # Letters that some collation takes for equal are different ones.
-        collation = ' COLLATE "C"' if source_type(self.types[name]).family in _TEXTS else ""
+        by_letters = ' COLLATE "C"' if source_type(self.types[name]).family in _TEXTS else ""
         made = sql.SQL("{}::{}{} {} {}::{}").format(
-            sql.Identifier(name), cast, trusted(collation), trusted(operator), sql.Literal(value), cast
+            sql.Identifier(name), cast, trusted(by_letters), trusted(operator), sql.Literal(value), cast
         )
         return sa.literal_column(made.as_string(None), sa.Boolean())
 
