@@ -212,7 +212,7 @@ def _remember_identities(
 
 def _staying(known: Iterable[RegisteredArticle], wanted: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
     sources = {it.source for it in wanted}
-    return [it.model_copy(update={"article_id": 0}) for it in known if it.source in sources]
+    return [it for it in known if it.source in sources]
 
 
 def _let_wait(

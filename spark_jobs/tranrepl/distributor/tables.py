@@ -43,7 +43,7 @@ class SubscriptionStatus(StrEnum):
 
 
 WITHOUT_SNAPSHOT = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INITIATED)
-"""Of what waits for its snapshot, not begun or not ended."""
+"""The states of what waits for its snapshot, not begun or not ended."""
 
 
 class RunStatus(IntEnum):

@@ -213,22 +213,29 @@ class LogReader:
             return
         before = found.readable_to
         while before is not None and self._start < before:
-            self._take([log_range.between(self._start, before)])
+            # What a reading needs of definitions changes on the way.
+            whole = self._whole(self._opened.publisher.readers(), stop_at=None)
+            self._take([(whole.compact() or whole).between(self._start, before)])
         raise found.error()
 
     def _ranges(self, stop_at: bytes | None) -> Sequence[LogRange]:
         """Return all of the log, or each of its first two ranges by itself. Raises ReplicationError where others read
         it, as many as the server allows."""
         readers = self._opened.publisher.readers()
+        whole = self._whole(readers, stop_at)
+        is_begun = self._schema.redefinition is not None
+        if not self._two_at_once or stop_at is not None or readers == 1 or is_begun:
+            return [whole]
+        return whole.side_by_side()[:2]
+
+    def _whole(self, readers: int, stop_at: bytes | None) -> LogRange:
+        """Return all of the log, by the definitions that a reading begins with."""
         limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
         begun = self._schema.redefinition
         articles = self._articles if begun is None else begun.articles
-        whole = self._opened.publisher.log_range(
+        return self._opened.publisher.log_range(
             articles, self._start, self._up_to, limits, readers, self._schema.reading, self._scripts
         )
-        if not self._two_at_once or stop_at is not None or readers == 1 or begun is not None:
-            return [whole]
-        return whole.side_by_side()[:2]
 
     def _write(self, ranges: Sequence[LogRange]) -> list[_Written]:
         from tranrepl.log_reader.storing import store_commands

@@ -14,8 +14,13 @@ from support.observed import ITEM, distribution_rows, insert_transactions
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.status import status
-from tranrepl.errors import ConfigurationError
+from tranrepl.distributor.database.articles import Articles
+from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint
+from tranrepl.publisher.postgres import log_messages, log_range
+from tranrepl.publisher.postgres.log_messages import ValueForm
+from tranrepl.publisher.postgres.long_messages import LongMessage
+from tranrepl.publisher.postgres.lsn import lsn_number
 
 _REPORTING = {"name": "reporting", "connection": "subscriber"}
 
@@ -106,3 +111,69 @@ def test_a_log_reader_that_reads_while_setup_changes_a_definition_reads_on(site:
         assert reader.result().error is None
     changed.run()
     assert changed.differences() == []
+
+
+def test_what_the_log_reader_registers_while_setup_works_stays(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _changed(site, article={"source": "public.item", "upd_cmd": "SQL"})
+    second = _changed(site, article={"source": "public.item", "upd_cmd": "SQL", "del_cmd": "SQL"})
+    insert_transactions(site, 1)
+    site.run()
+    first.set_up()
+    register = Articles.set_up
+    read: list[Any] = []
+
+    def registers(articles: Articles, *arguments: Any) -> Any:
+        if not read:
+            read.append(first.read_log())
+        return register(articles, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Articles, "set_up", registers)
+        second.set_up()
+    site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
+    second.run()
+    assert second.differences() == []
+    commands = distribution_rows(site, "SELECT upd_cmd, del_cmd, status FROM msarticles ORDER BY article_id")
+    assert [it[:2] for it in commands] == [("SCALL", "CALL"), ("SQL", "CALL"), ("SQL", "SQL")]
+    assert [it[2] for it in commands] == ["inactive", "inactive", "active"]
+
+
+_TOO_LONG = "ERROR:  string buffer exceeds maximum allowed length (1073741823 bytes)"
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_definitions_before_what_is_too_long_are_read(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_edited: bool
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), replicate_ddl=True)
+    site.at_publisher(ITEM)
+    site.at_subscriber(ITEM)
+    site.set_up()
+    insert_transactions(site, 1)
+    if is_edited:
+        settings = {"source": "public.item", "upd_cmd": "SQL"}
+        site = Site(site.databases, tmp_path / "store", [settings], SparkHere(), replicate_ddl=True)
+        site.set_up()
+    else:
+        site.at_publisher("ALTER TABLE item ADD more int")
+    site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
+    ((end, table),) = site.at_publisher("SELECT pg_current_wal_insert_lsn()::text, 'item'::regclass::oid::bigint")
+    site.at_publisher("UPDATE item SET note = 'too long' WHERE id = 1")
+    read_range, readable_to = log_messages._read_range, lsn_number(end)
+    reads: list[int] = []
+
+    def read_up_to(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
+        reads.append(up_to)
+        assert len(reads) < 30, "the same is read again and again"
+        if up_to > readable_to:
+            raise OSError(_TOO_LONG)
+        return read_range(slot, copy, up_to, form)
+
+    long_message = LongMessage(commit_lsn=readable_to + 100, xid=7, read_up_to=readable_to, tables=(table,))
+    with monkeypatch.context() as patched:
+        patched.setattr(log_messages, "_read_range", read_up_to)
+        patched.setattr(log_range, "find_long_message", lambda *_: long_message)
+        with pytest.raises(DataError, match="too long"):
+            site.run_log_reader().raise_error()
+    site.run()
+    assert site.differences() == []

@@ -133,11 +133,11 @@ def test_of_two_log_readers_at_once_one_stores_and_the_other_is_fenced(
     make_transactions(site, 60)
     original, faster = Batches.register, threading.Event()
 
-    def overtaken(*arguments: Any) -> Any:
+    def overtaken(*arguments: Any, **named: Any) -> Any:
         if not faster.is_set():
             faster.set()
             assert site.read_log().transactions == 60
-        return original(*arguments)
+        return original(*arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Batches, "register", overtaken)

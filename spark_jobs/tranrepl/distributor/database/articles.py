@@ -30,22 +30,30 @@ class Articles:
         self._database = database
 
     def set_up(self, record: PublicationRecord, wanted: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
-        """Register articles, whose `article_id` is 0, unless the very same is active. Others become inactive."""
+        """Register articles, whose `article_id` is 0, unless the very same is active. Others become inactive, but those
+        of the tables of `wanted` ones with an `article_id`: they stay as they are by now, with what their file names,
+        for a log reader may have registered another definition meanwhile."""
         with self._database.transaction() as connection:
             active = self._of_status(connection, record, ArticleStatus.ACTIVE)
-            by_source = {it.source: it for it in wanted}
+            staying = {it.source_object_id: it for it in wanted if it.article_id}
+            by_source = {it.source: it for it in wanted if not it.article_id}
             kept = {
                 it.source: it for it in active if it.source in by_source and it.same_definition(by_source[it.source])
             }
+            left = [it for it in active if it.source_object_id in staying]
             connection.execute(
                 msarticles.update()
                 .where(
                     msarticles.c.publication_id == record.publication_id,
-                    msarticles.c.article_id.not_in([article.article_id for article in kept.values()]),
+                    msarticles.c.article_id.not_in([article.article_id for article in (*kept.values(), *left)]),
                 )
                 .values(status=ArticleStatus.INACTIVE)
             )
-            for article in wanted:
+            for article in left:
+                names = staying[article.source_object_id].file_names.model_dump(mode="json")
+                mine = msarticles.c.article_id == article.article_id
+                connection.execute(msarticles.update().where(mine).values(file_names=names))
+            for article in by_source.values():
                 if article.source not in kept:
                     connection.execute(msarticles.insert().values(**_article_values(record, article)))
                 else:
