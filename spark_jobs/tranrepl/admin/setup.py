@@ -82,6 +82,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
                     say(done)
             # An article that goes is not read any more before its table is not published any more, and one that comes
             # is published before it is read: nothing is read in part.
+            database.pending_definitions.keep(record, {it.source_object_id for it in others})
             database.articles.set_up(record, _staying(known.values(), wanted))
             _remember_identities(database, record, publisher, tables, known)
             captured = publication.replicate_ddl
@@ -171,7 +172,11 @@ def _redefine(
     definitions = PendingDefinitions.of(wanted if has_stopped else others, at_once=has_stopped)
     database.pending_definitions.add(record, definitions)
     reach(Failpoint.DEFINITIONS_PENDING)
-    publisher.write_definitions(definitions.digest)
+    try:
+        publisher.write_definitions(definitions.digest)
+    except ConfigurationError:
+        database.pending_definitions.remove(record, definitions)
+        raise
     reach(Failpoint.DEFINITIONS_WRITTEN)
     database.pending_definitions.written(record, definitions)
     for it in others:

@@ -180,7 +180,10 @@ class LogReader:
 
     def _reinitialized(self, refusal: ErrorReport, reason: str) -> bool:
         """Reinitialize the article whose rows the log does not show. Returns whether reading can go on."""
-        article = next(it for it in self._articles if str(it.source) == refusal.article)
+        begun = self._schema.redefinition
+        read = self._articles if begun is None else begun.articles
+        table = next(it.source_object_id for it in read if str(it.source) == refusal.article)
+        article = next(it for it in self._articles if it.source_object_id == table)
         publication = follow(self._publication, self._articles)
         done = reinitialize_without_old_rows(self._opened, publication, article, reason)
         if done is None:

@@ -14,6 +14,7 @@ from tranrepl.distributor.database import (
     UnknownRows,
 )
 from tranrepl.distributor.stale_articles import reinitialize_or_stop
+from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.pending_definitions import PendingDefinitions
 from tranrepl.model.schema_change import SETUP_TAG, SchemaChange
@@ -93,7 +94,9 @@ class SchemaFollower:
 
     def redefine(self, digest: str, articles: Sequence[RegisteredArticle]) -> None:
         """Let the next reading begin with the pending definitions of this digest. `articles` are those in force."""
-        pending = next(it for it in self._pending if it.digest == digest)
+        pending = next((it for it in self._pending if it.digest == digest), None)
+        if pending is None:
+            raise InternalError(f"the log reader came to definitions {digest} twice")
         self._pending = _after(self._pending, digest)
         begun = self.redefinition or Redefinition(digest, tuple(articles), (), (), ())
         wanted = {it.source_object_id: it for it in pending.articles}
@@ -133,7 +136,7 @@ class SchemaFollower:
         if reason is None and new.same_definition(before):
             return []
         if reason is not None:
-            new = new.model_copy(update={"begins_after": wanted.begins_after})
+            new = new.model_copy(update={"begins_after": max(before.begins_after, wanted.begins_after)})
         columns = late_columns(before, new, self._collations(new)) if follows else ()
         numbers = iter(self._database.articles.reserve_ids(2))
         return [(change, after) for _, change, after in steps(before, new, columns, reason, numbers)]

@@ -24,12 +24,15 @@ _NEW_KEY = "its primary key is another one"
 
 def redefined(before: RegisteredArticle, wanted: RegisteredArticle) -> RegisteredArticle | None:
     """Return the article as it is defined from setup's message on, `article_id` as before; None where its table was
-    altered after setup had looked at it: then it stays as it is."""
+    altered or renamed after setup had looked at it: then it stays as it is."""
     known, now = before.definition, wanted.definition
     new = wanted.succeeding(before).model_copy(update={"article_id": before.article_id})
     if known.holds_from <= now.holds_from:
         return new
-    return None if is_altered(known, now) else new.model_copy(update={"definition": known})
+    # Setup itself may have made the replica identity full meanwhile.
+    unlike = {name: getattr(known, name) for name in ("holds_from", "altered_by", "replica_identity")}
+    is_same = now.model_copy(update=unlike) == known
+    return new.model_copy(update={"definition": known, "file": before.file}) if is_same else None
 
 
 def is_altered(known: TableDefinition, now: TableDefinition) -> bool:

@@ -31,7 +31,7 @@ def refuse_pending(opened: OpenDistribution, articles: Iterable[RegisteredArticl
     """Raise TransientError where the log reader has not come to a definition that setup wrote into the log: the file
     describes an article that is not in force yet."""
     pending = opened.database.pending_definitions.of(opened.record)
-    tables = {of.source_object_id for it in pending if it.in_log for of in it.articles}
+    tables = {of.source_object_id for it in pending for of in it.articles}
     for it in articles:
         if it.source_object_id in tables:
             source = str(it.source)

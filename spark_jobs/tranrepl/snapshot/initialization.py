@@ -38,7 +38,13 @@ from tranrepl.jobs.retry import may_pass
 from tranrepl.next_steps import FINISH_BATCH
 from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
-from tranrepl.snapshot.definitions import bring_to_definitions, require_labels, require_registered, tables_behind
+from tranrepl.snapshot.definitions import (
+    bring_to_definitions,
+    refuse_pending,
+    require_labels,
+    require_registered,
+    tables_behind,
+)
 from tranrepl.snapshot.earlier_rows import delete_earlier_rows
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.subscriber.registry import dialect_of
@@ -156,6 +162,7 @@ class _Loading:
         with self.exported.source.session("tranrepl snapshot") as holder:
             with needing_registered_tables(replicate_ddl=plan.request.publication.replicate_ddl):
                 holder.hold([it.article for it in plan.articles])
+            refuse_pending(plan.opened, [it.article for it in plan.articles])
             if plan.request.publication.replicate_ddl:
                 # Now and as the snapshot sees them, the tables are the same by now, and stay so.
                 require_registered(plan.publisher, plan.articles)

@@ -138,6 +138,53 @@ def test_what_the_log_reader_registers_while_setup_works_stays(site: Site, monke
     assert [it[2] for it in commands] == ["inactive", "inactive", "active"]
 
 
+def test_an_alteration_that_is_read_while_setup_works_stays(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(databases(), tmp_path / "store", ["public.item"], SparkHere(), replicate_ddl=True)
+    site.at_publisher(ITEM)
+    site.set_up()
+    insert_transactions(site, 1)
+    site.run()
+    register, read = Articles.set_up, list[bool]()
+
+    def registers(articles: Articles, *arguments: Any) -> Any:
+        if not read:
+            read.append(True)
+            site.at_publisher("ALTER TABLE item ADD more int DEFAULT 5")
+            site.run()
+        return register(articles, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Articles, "set_up", registers)
+        site.set_up()
+    site.at_publisher("UPDATE item SET more = 7 WHERE id = 1")
+    site.run()
+    assert site.at_subscriber("SELECT more FROM item") == [(7,)]
+
+
+def test_an_article_that_comes_back_is_as_its_file_says(site: Site) -> None:
+    """What the log holds of it from before it went means nothing any more."""
+    site.at_publisher("CREATE TABLE other (id int PRIMARY KEY)")
+    store = site.publication.distributor.store
+
+    def changed(*articles: Mapping[str, object] | str) -> Site:
+        return Site(site.databases, store, ["public.other", *articles], site.spark)
+
+    changed({"source": "public.item", "upd_cmd": "SQL"}).set_up()
+    changed().set_up()
+    again = changed({"source": "public.item", "upd_cmd": "CALL"})
+    again.set_up()
+    insert_transactions(site, 1)
+    site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
+    again.run()
+    assert again.differences() == []
+    commands = distribution_rows(
+        site, "SELECT upd_cmd FROM msarticles WHERE status = 'active' AND destination_object = 'item'"
+    )
+    assert commands == [("CALL",)]
+
+
 _TOO_LONG = "ERROR:  string buffer exceeds maximum allowed length (1073741823 bytes)"
 
 

@@ -360,6 +360,8 @@ def test_a_definition_that_setup_wants_says_which_rows_are_unknown(
 def test_a_table_that_was_altered_after_setup_had_looked_at_it_keeps_its_definition() -> None:
     article = _article(before=_table(_ID, _A, _B, _column(4, "c"), **_LATER))
     assert redefined(article, _WANTED) is None
+    renamed = _article(before=_table(_ID, _A, _B, name=TableName("public", "other"), **_LATER))
+    assert redefined(renamed, _WANTED) is None
     same = redefined(_article(before=_table(_ID, _A, _B, **_LATER)), _WANTED)
     assert same is not None
     assert same.definition == _table(_ID, _A, _B, **_LATER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
@@ -29,6 +29,19 @@ class Pending:
             known = _locked(connection, record.publication_id)
             others = [it for it in known if it.digest != definitions.digest]
             _write(connection, record.publication_id, [*others, definitions])
+
+    def keep(self, record: PublicationRecord, tables: Collection[int]) -> None:
+        """Forget definitions of other tables than these: their articles end, or begin anew."""
+        with self._database.transaction() as connection:
+            known = _locked(connection, record.publication_id)
+            kept = [(it, tuple(of for of in it.articles if of.source_object_id in tables)) for it in known]
+            _write(connection, record.publication_id, [it.model_copy(update={"articles": of}) for it, of in kept])
+
+    def remove(self, record: PublicationRecord, definitions: PendingDefinitions) -> None:
+        """Forget definitions whose message could not be written."""
+        with self._database.transaction() as connection:
+            known = _locked(connection, record.publication_id)
+            _write(connection, record.publication_id, [it for it in known if it.digest != definitions.digest])
 
     def written(self, record: PublicationRecord, definitions: PendingDefinitions) -> None:
         """Note that the log has the message: from now on the file is registered as it is."""

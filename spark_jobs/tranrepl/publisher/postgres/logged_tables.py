@@ -236,7 +236,16 @@ class _BatchReading:
     def _definitions(self, index: int) -> None:
         """End before setup's message, where it means something: raise NeedsDefinitions."""
         schema = self.tables.schema
-        message = DefinitionMessage.model_validate_json(self.messages[index].text)
+        try:
+            message = DefinitionMessage.model_validate_json(self.messages[index].text)
+        except ValueError as error:
+            raise SchemaStop(
+                ConfigurationError(
+                    "the Publisher's log holds a message of setup that this version of tranrepl does not read. "
+                    "Everything committed before that is stored; nothing after it is read",
+                    remedy="run the log reader with the version that ran `tranrepl setup FILE`",
+                )
+            ) from error
         if schema is None or message.publication != schema.publication:
             return
         pending = schema.reading.definitions
