@@ -320,7 +320,7 @@ def test_a_publication_cannot_have_the_name_of_anothers_dag(
     publications: Path, write_publication: PublicationWriter, name: str, other: str
 ) -> None:
     write_publication(publication=name)
-    message = broken_message(parsed(publications)[name])
+    message = broken_message(parsed(publications)[f"{name}_broken"])
     assert f"publication: '{name}'" in message
     assert f"{other} of publication 'x'" in message
     assert "distribution_cleanup" not in message
