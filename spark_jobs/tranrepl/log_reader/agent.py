@@ -15,10 +15,8 @@ from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
 from tranrepl.log_reader.slot_handover import asking_for_the_log
 from tranrepl.log_reader.tracer_tokens import post_due_token
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.settings.following import follow, not_as_described, put_back
-from tranrepl.settings.publication import Article, Publication
+from tranrepl.settings.following import follow
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -36,7 +34,7 @@ def idle_result(
     """
     clock = time.perf_counter()
     with open_log_reader(topology) as opened:
-        articles = _registered_articles(request.publication, opened)
+        articles = opened.database.articles.active(request.publication, opened.record)
         unposted = post_due_token(request.publication, opened)
         notices = [*unposted]
         up_to = opened.publisher.readable_end_of_log(notices.append)
@@ -72,30 +70,6 @@ def idle_result(
     for notice in result.notices:
         log.warning("%s", notice)
     return result
-
-
-def _registered_articles(publication: Publication, opened: OpenLogReader) -> list[RegisteredArticle]:
-    """Return the articles to read. Raises ConfigurationError where the file was changed and not set up since; setup
-    refuses a table that was altered and of which the log was not read, so the error says to put the file back then."""
-    try:
-        return opened.database.articles.active(publication, opened.record)
-    except ConfigurationError as error:
-        registered = opened.database.articles.registered(opened.record)
-        captured = publication.replicate_ddl and opened.publisher.schema_changes.why_not_captured() is None
-        for article, known in not_as_described(publication, registered) if captured else ():
-            if differing(opened, [known]):
-                raise ConfigurationError(
-                    f"{error.message}, and the table of article {known.source} was altered meanwhile",
-                    remedy=f"{_put_back(article, known)}; `tranrepl log-reader FILE` reads what became of the table, "
-                    "and names what to write; then `tranrepl setup FILE`",
-                    article=str(known.source),
-                ) from error
-        raise
-
-
-def _put_back(article: Article | None, known: RegisteredArticle) -> str:
-    written = None if article is None else put_back(article, known)
-    return written or f"write the article of {known.source} in the file as it was"
 
 
 def _say_nothing(_: str) -> None:

@@ -12,9 +12,6 @@ from typing import Annotated, Protocol
 from pydantic import PlainSerializer, PlainValidator
 
 POSITION_BYTES = 8
-COMMIT_PLACES = 4
-"""So many places behind that of a transaction's commit belong to it: what ends a transaction has some length in any
-log."""
 MARKS = 8
 """So many values of `xact_seqno` in a row mean one place: a transaction's own is a multiple of it, and the others are
 watermarks that say the same and are not alike (`next_mark`). A Publisher whose log has no such room makes it."""
@@ -69,17 +66,6 @@ def following(xact_seqno: bytes) -> bytes:
 def preceding(xact_seqno: bytes) -> bytes:
     """Return the value that sorts next before it: a Subscriber there has every transaction before this one."""
     return _seqno(int.from_bytes(xact_seqno, "big") - 1)
-
-
-def next_place(xact_seqno: bytes) -> bytes:
-    """Return the first `xact_seqno` of the place that comes next."""
-    _, last = seqnos_of_one_place(xact_seqno)
-    return following(last)
-
-
-def is_within_commit(xact_seqno: bytes, transaction: bytes) -> bool:
-    """Return whether a place lies so closely behind a transaction that no later one can have it."""
-    return 0 < int.from_bytes(xact_seqno, "big") - int.from_bytes(transaction, "big") <= COMMIT_PLACES * MARKS
 
 
 def _seqno(number: int) -> bytes:

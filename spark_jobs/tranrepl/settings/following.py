@@ -5,7 +5,7 @@ A file may name things as they were when setup last read it, or as they are now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tranrepl.model.article import ArticleNames, RegisteredArticle
 from tranrepl.model.names import TableName
@@ -81,19 +81,6 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
 def asked_edit(article: str, edit: str) -> str:
     """Return an edit as a warning says it."""
     return f"article {article}: its table was altered: {edit}"
-
-
-def not_as_described(
-    publication: Publication, registered: Iterable[RegisteredArticle]
-) -> Iterator[tuple[Article | None, RegisteredArticle]]:
-    """Yield what is registered otherwise than the file describes it, with what the file says; None where it does not
-    name it."""
-    known = list(registered)
-    described = {registered_source(it, known): it for it in publication.articles}
-    for it in known:
-        article = described.get(it.source)
-        if article is None or not agrees(article, it):
-            yield article, it
 
 
 def put_back(article: Article, registered: RegisteredArticle) -> str | None:
