@@ -33,6 +33,9 @@ INCONSISTENT_DISTRIBUTION_DATABASE = "18846"
 ARTICLE_DOES_NOT_EXIST = "20027"
 """SQL Server's number for an article that is not there: the file names a table that is not replicated any more."""
 
+NOT_REGISTERED = "50001"
+"""Ours, the first number that SQL Server leaves to users: the file was edited, and not set up since."""
+
 SNAPSHOT_NOT_AVAILABLE = "21075"
 """SQL Server's number for a subscription, or an article of it, that waits for its initial snapshot."""
 

@@ -12,7 +12,7 @@ from tranrepl.distributor.database.pending_definitions import read_pending
 from tranrepl.distributor.database.publications import PublicationRecord, count_articles_changed
 from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import ArticleStatus, msarticles
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import NOT_REGISTERED, ConfigurationError
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
@@ -247,5 +247,6 @@ def _changed(publication: Publication, source: TableName) -> ConfigurationError:
     return ConfigurationError(
         f"publication {publication.publication}: article {source} is not registered as its file describes it",
         remedy=RUN_SETUP,
+        number=NOT_REGISTERED,
         article=str(source),
     )

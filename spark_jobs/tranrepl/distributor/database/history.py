@@ -28,7 +28,7 @@ from tranrepl.distributor.tables import (
     msrepl_errors,
     mssubscriptions,
 )
-from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ErrorKind
+from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, NOT_REGISTERED, ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import passed_comments
 
@@ -181,12 +181,16 @@ class History:
 
     def log_reader_has_failed(self, record: PublicationRecord) -> bool:
         """Return whether the last run of the log reader ended in an error that is not transient: a person has to do
-        something, which may be setup. One that read all the log has not failed, whatever table it missed."""
+        something, which may be setup. One that read all the log has not failed, whatever table it missed. One that met
+        an edited file read nothing: the run before it counts."""
         history = mslogreader_history.c
         newest = (
             sa.select(msrepl_errors.c.error_type, msrepl_errors.c.error_code)
             .select_from(mslogreader_history.outerjoin(msrepl_errors, history.error_id == msrepl_errors.c.id))
-            .where(history.publication_id == record.publication_id)
+            .where(
+                history.publication_id == record.publication_id,
+                msrepl_errors.c.error_code.is_distinct_from(NOT_REGISTERED),
+            )
             .order_by(history.id.desc())
             .limit(1)
         )
