@@ -33,5 +33,5 @@ def add_events(
     for article in publication.articles:
         extra = extras.get(str(article.source))
         if extra:
-            table = subscriber_table(publication.publication, subscription, article.destination_table)
+            table = subscriber_table(publication.publication, subscription, article.at(subscription).destination_table)
             context["outlet_events"][alias].add(table, extra=extra)

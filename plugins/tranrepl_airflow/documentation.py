@@ -192,7 +192,8 @@ def _schedule(schedule: str | None) -> str:
 def _article(article: Article) -> list[str]:
     columns = ", ".join(map(code, article.columns)) if article.columns else "all"
     commands = [code(str(article.propagation(operation))) for operation in _PROPAGATED]
-    return [code(str(article.source)), code(str(article.destination_table)), columns, *commands]
+    elsewhere = "".join(f", {name}: {code(str(table))}" for name, table in article.destinations.items())
+    return [code(str(article.source)), f"{code(str(article.destination_table))}{elsewhere}", columns, *commands]
 
 
 def _subscription(subscription: Subscription) -> list[str]:

@@ -39,7 +39,7 @@ from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import why_unknown
 from tranrepl.settings.following import asked_edit, edits
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
-from tranrepl.settings.registration import PublishedTables, registered_article
+from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.shared_tables import Claim, sharing_problems, snapshot_problems
@@ -268,6 +268,7 @@ def _subscriber(
     name: str,
 ) -> Iterator[ReplicationError]:
     able, settings = topology.dialect(name).capabilities, topology.publication.subscription(name)
+    tables = tables_at(checked.tables, name)
     if settings.subscription_streams > 1 and not able.streams:
         yield ConfigurationError(
             f"subscription {name}: subscription_streams: {settings.subscription_streams}: {able.title} "
@@ -276,21 +277,21 @@ def _subscriber(
         )
     with topology.subscriber(name, checked.publisher_system, _APPLICATION) as subscriber:
         yield from subscriber.subscription_problems(settings)
-        checked.warnings.extend(subscriber.warnings(checked.tables))
+        checked.warnings.extend(subscriber.warnings(tables))
         if topology.publication.replicate_ddl:
-            checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in checked.tables]))
+            checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in tables]))
         waiting: dict[TableName, str] = {}
         with suppress(ReplicationError):
             # Rights that are missing are told where all of them are.
             waiting |= waiting_warnings(database, _registered(topology.publication, database), subscriber)
         waiting |= {source: it.warning for source, it in checked.unread.items()}
-        checked.warnings.extend(waiting[it.source] for it, _ in checked.tables if it.source in waiting)
+        checked.warnings.extend(waiting[it.source] for it, _ in tables if it.source in waiting)
         claims: list[Claim] = []
         delivered, missing = _delivered(checked, topology.publication, database, subscriber, name)
         checked.warnings.extend(missing.values())
-        compared = [it for it in checked.tables if it[0].source not in waiting]
+        compared = [it for it in tables if it[0].source not in waiting]
         yield from _articles(checked, subscriber, compared, delivered)
-        lacking = list(subscriber.right_problems(checked.tables))
+        lacking = list(subscriber.right_problems(tables))
         yield from lacking
         if not lacking:
             made_by = subscriber.tables_version()
@@ -298,10 +299,10 @@ def _subscriber(
                 made_by.require_not_newer(subscriber.where)
             are_current = made_by is not None and made_by.revision == REVISION
             checked.warnings.extend(
-                sequence_warnings(checked.tables, open_publisher, subscriber, settings, tables_are_current=are_current)
+                sequence_warnings(tables, open_publisher, subscriber, settings, tables_are_current=are_current)
             )
             claims = subscriber.claims() if are_current else []
-            yield from sharing_problems(subscriber.where, checked.tables, claims, schemas=able.schemas)
+            yield from sharing_problems(subscriber.where, tables, claims, schemas=able.schemas)
     yield from _in_the_way(checked, topology, database, name, missing, claims)
 
 
@@ -325,7 +326,8 @@ def _delivered(
     with suppress(ReplicationError):
         record = _registered(publication, database) if checked.purpose is CheckPurpose.SETUP else None
         delivered = delivered_articles(database, record, name)
-        return delivered, missing_table_warnings(publication, database, record, name, subscriber, checked.tables)
+        tables = tables_at(checked.tables, name)
+        return delivered, missing_table_warnings(publication, database, record, name, subscriber, tables)
     return {}, {}
 
 
@@ -343,7 +345,7 @@ def _in_the_way(
     )
     chosen = [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
-        for article, table in checked.tables
+        for article, table in tables_at(checked.tables, name)
         if article.source in wanted
     ]
     if chosen:
@@ -390,12 +392,12 @@ def _waiting(
         return everything
     if found.status is SubscriptionStatus.INACTIVE:
         return frozenset()
-    known = {it.source: it for it in database.articles.registered(record)}
+    known = {it.source: it for it in database.articles.registered(record, subscription.name)}
     states = database.snapshots.article_states(found).items()
     waiting = {source for source, state in states if state.status in WITHOUT_SNAPSHOT}
     unknown = {
         article.source
-        for article, table in checked.tables
+        for article, table in tables_at(checked.tables, subscription.name)
         if article.source in known
         and article.source not in checked.unread
         and (

@@ -28,7 +28,7 @@ def delivered_articles(
         return {}
     states = database.snapshots.article_states(found).items()
     waiting = {source for source, state in states if state.status in WITHOUT_SNAPSHOT}
-    return {it.source: it for it in database.articles.registered(record) if str(it.source) not in waiting}
+    return {it.source: it for it in database.articles.registered(record, subscription) if str(it.source) not in waiting}
 
 
 def missing_tables(

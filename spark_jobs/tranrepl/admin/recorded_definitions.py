@@ -17,7 +17,7 @@ def record_definitions(database: DistributionDatabase, record: PublicationRecord
     """Record that the Subscriber's tables stand at the definitions in force, but for those that schema changes have
     still to bring there; and that it gets no more rows of articles that are not in force."""
     waiting = {it.article_id for it in waiting_articles(database, record, subscriber)}
-    registered = database.articles.registered(record)
+    registered = database.articles.registered(record, subscriber.key.subscription)
     subscriber.record_definitions([it for it in registered if it.article_id not in waiting])
     names = database.articles.names(record)
     subscriber.release_tables([*names, *chain.from_iterable(names.values())])
@@ -34,7 +34,7 @@ def standing_articles(
     waiting = waiting_articles(database, record, subscriber)
     if not waiting:
         return list(wanted)
-    by_id = database.articles.by_id(record)
+    by_id = database.articles.by_id(record, subscriber.key.subscription)
     # By the table: its name may be another one's meanwhile.
     tables = {by_id[it].source_object_id: by_id[it] for it in subscriber.definitions().values() if it in by_id}
     standing = {it.source: tables[it.source_object_id] for it in waiting if it.source_object_id in tables}
@@ -64,7 +64,7 @@ def waiting_articles(
     changes = [it.change for it in database.schema_changes.after(record, FIRST_XACT_SEQNO)]
     return [
         article
-        for article in database.articles.registered(record)
+        for article in database.articles.registered(record, subscriber.key.subscription)
         if article.article_id not in recorded
         and any(chain_of_changes(changes, it, article.article_id) for it in recorded)
     ]

@@ -26,7 +26,7 @@ def set_sequences(topology: Topology, subscription: str) -> AdvancedSequences | 
     """
     with topology.distributor() as database:
         record = database.publications.get(topology.publication.publication)
-        articles = database.articles.registered(record)
+        articles = database.articles.registered(record, subscription)
     with topology.subscriber(subscription, record.publisher_system, _APPLICATION) as subscriber:
         if subscriber.sequences is None:
             return None

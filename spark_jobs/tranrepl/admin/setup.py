@@ -29,7 +29,7 @@ from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import is_altered, why_unknown
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
-from tranrepl.settings.registration import file_names, registered_article
+from tranrepl.settings.registration import file_names, registered_article, tables_at
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, published_foreign_keys
 from tranrepl.topology import Topology
@@ -75,7 +75,8 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
                 # The procedures of a definition that changes come to a subscription with it.
                 is_new = database.subscriptions.find(record, subscription.name) is None
                 unchanged = [it for it in in_force if is_new or it.source not in changed]
-                _set_up_subscriber(topology, database, record, subscription, tables, unchanged, say)
+                articles = [it.at(subscription.name) for it in unchanged]
+                _set_up_subscriber(topology, database, record, subscription, tables, articles, say)
             # Before they are published again: whoever dies in between does not lose what was missed.
             for source in sorted(again & {it.source for it in wanted}):
                 for done in reinitialize_or_stop(database, record, publication, source, _ENDED):
@@ -310,6 +311,7 @@ def _set_up_subscriber(
     articles: Sequence[RegisteredArticle],
     say: Say,
 ) -> None:
+    tables = tables_at(tables, subscription.name)
     with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
         set_up_subscriber_tables(subscriber, say)
         missing = partial(

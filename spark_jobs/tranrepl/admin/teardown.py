@@ -170,7 +170,7 @@ def _at_subscriber(
     name, connection = next(iter(named.items()))
     dialect = dialect_of(connection)
     key = ends.subscription_key(name, identity.system, identity.database)
-    destinations = inventory.registered.destinations if inventory.registered else {}
+    destinations = inventory.registered.destinations(named) if inventory.registered else {}
     with ExitStack() as stack:
         try:
             subscriber = stack.enter_context(dialect.teardown(connection, key, APPLICATION))

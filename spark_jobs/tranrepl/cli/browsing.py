@@ -49,11 +49,12 @@ def browse(
         topology = load(file)
         selection = Selection(_seqno(first), _seqno(last), article)
         chosen_article(topology.publication, article)
-        dialect = topology.dialect(chosen(topology.publication, subscription)[0])
+        shown = chosen(topology.publication, subscription)[0]
         with topology.distributor() as database:
             record = database.publications.get(topology.publication.publication)
             batches = database.batches.after(record, b"")
-            found = browse_commands(record, batches, database.articles.by_id(record), selection, dialect)
+            articles = database.articles.by_id(record, shown)
+            found = browse_commands(record, batches, articles, selection, topology.dialect(shown))
             commands = [command for command, _ in zip(found, range(limit), strict=False)]
         if not commands:
             err.print(escape(_why_none(file, record, batches)), highlight=False)

@@ -33,7 +33,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.printable import one_line
 from tranrepl.settings.publication import Publication, json_schema
-from tranrepl.settings.registration import registered_article
+from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.class_archive import make_archive
 from tranrepl.spark.submit import submit
 from tranrepl.subscriber.procedure_names import Scripted
@@ -189,7 +189,7 @@ def script(
         if dialect is not None:
             checked = check_publisher(topology)
             fail_on(checked.problems)
-            _say_if_none(what, _print_script(script_of(dialect, _registered(checked), what), ""))
+            _say_if_none(what, _print_script(script_of(dialect, _registered(checked.tables), what), ""))
             return
         checked = checked_publication(topology)
         fail_on([it for it in checked.in_scripts if not (custom and isinstance(it, CustomProcedureError))])
@@ -210,8 +210,8 @@ def _print_left_to_make(topology: Topology) -> None:
         err.print("setup may make all that the Publisher needs: there is nothing to print")
 
 
-def _registered(checked: Checked) -> list[tuple[RegisteredArticle, TableDescription]]:
-    return [(registered_article(article, table), table) for article, table in checked.tables]
+def _registered(tables: PublishedTables) -> list[tuple[RegisteredArticle, TableDescription]]:
+    return [(registered_article(article, table), table) for article, table in tables]
 
 
 def _print_script(script: Script, place: str) -> int:
@@ -230,12 +230,13 @@ def _say_if_none(what: Scripted, statements: int) -> None:
 
 
 def _scripted(topology: Topology, checked: Checked, name: str, what: Scripted) -> Script:
+    tables = tables_at(checked.tables, name)
     # Scripts do not depend on where the Subscriber stands.
     with (
         topology.subscriber(name, None, "tranrepl script") as subscriber,
-        subscriber.reading_together(checked.tables),
+        subscriber.reading_together(tables),
     ):
-        statements = [it for article, table in _registered(checked) for it in subscriber.scripts(article, table, what)]
+        statements = [it for article, table in _registered(tables) for it in subscriber.scripts(article, table, what)]
     return Script(topology.dialect(name).capabilities, tuple(statements))
 
 

@@ -123,7 +123,7 @@ class DistributionJob:
     def read_definitions(self) -> None:
         """Read every definition that stored commands may have: those of batches that were registered meanwhile, too."""
         articles = self._opened.database.articles
-        self._articles = articles.by_id(self._opened.record)
+        self._articles = articles.by_id(self._opened.record, self._request.subscription)
         in_force = {it.source_object_id for it in articles.registered(self._opened.record)}
         # A table that was renamed and dropped since has left its article's name to another one, as the file has it.
         self._names = {
@@ -172,7 +172,7 @@ class DistributionJob:
         """Return the definitions applied at the Subscriber: schema changes may be on their way to it."""
         recorded = self._opened.subscriber.definitions()
         if not recorded:
-            return self._opened.database.articles.registered(self._opened.record)
+            return self._opened.database.articles.registered(self._opened.record, self._request.subscription)
         return [self._articles[it] for it in recorded.values() if it in self._articles]
 
     def _delivery(self, watermark: bytes, streams: int) -> Delivery:

@@ -142,7 +142,7 @@ class DeliveryRun(AgentRun):
         if not result.commands:
             return result
         settings = self._request.publication.subscription(self._request.subscription)
-        articles = opened.database.articles.registered(opened.record)
+        articles = opened.database.articles.registered(opened.record, self._request.subscription)
         return result.noticing(
             follow_sequences(
                 opened.subscriber, settings, articles, lambda: self.topology.publisher("tranrepl distribution")

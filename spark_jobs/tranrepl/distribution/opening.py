@@ -29,6 +29,7 @@ from tranrepl.errors import (
 from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.next_steps import reinitialize_subscription
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication, SyncType
@@ -226,15 +227,24 @@ def reinitialize_or_stop_articles(
     done = dict[TableName, str]()
     newest = newest_definitions(articles.values())
     # Under the names of now: the table may have been renamed before the change or after it.
-    followed = follow(publication, newest.values())
+    followed = follow(publication.at(opened.subscription.subscription), newest.values())
     for stored in changes:
         change, article = stored.change, articles[stored.change.article_id]
         source = newest[article.source_object_id].source
         up_to = left_out.get(str(source), b"")
         if source in done or up_to is None or stored.xact_seqno <= up_to:
             continue
-        reason = opened.subscriber.reload_reason(change, article)
+        reason = opened.subscriber.reload_reason(change, article) or _why_elsewhere(article, articles, change)
         if reason is not None:
             unknown = UnknownRows(reason, None)
             done[source] = reinitialize_or_stop_at(opened.database, opened.subscription, followed, source, unknown)
     return list(done.values())
+
+
+def _why_elsewhere(
+    before: RegisteredArticle, articles: Mapping[int, RegisteredArticle], change: SchemaChange
+) -> str | None:
+    """Return why the rows are not known at a Subscriber whose table is another one from this change on."""
+    now = articles.get(change.new_article_id or 0)
+    moved = now is not None and now.destination != before.destination and change.rows_unknown is None
+    return "its destination was changed to another table" if moved else None

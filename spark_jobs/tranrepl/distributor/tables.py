@@ -128,6 +128,13 @@ msarticles = sa.Table(
     sa.Column("source_object", sa.Text, nullable=False),
     sa.Column("destination_owner", sa.Text, nullable=False),
     sa.Column("destination_object", sa.Text, nullable=False),
+    sa.Column(
+        "destinations",
+        sa.JSON,
+        nullable=False,
+        server_default="{}",
+        comment="Tables of subscriptions that have another destination",
+    ),
     sa.Column("source_object_id", sa.BigInteger, nullable=False),
     sa.Column("columns", sa.JSON, nullable=False, comment="The published columns, in order"),
     sa.Column("ins_cmd", sa.Text, nullable=False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
@@ -64,8 +64,8 @@ class Registered:
     record: PublicationRecord
     object_ids: frozenset[int]
     """Tables that are or were articles, at the Publisher."""
-    destinations: dict[str, TableName]
-    """Articles' tables at the Subscribers, by all names that the articles had."""
+    articles: tuple[RegisteredArticle, ...]
+    """All definitions."""
     partitions: dict[int, bool]
     """Partitions that they have or had, and whether a message in the log says that one came."""
     identities: dict[int, OldRowSetting]
@@ -81,6 +81,13 @@ class Registered:
     """Another publication has its batches in the same store."""
     may_be_reading: bool
     """The last that the log reader said is that it is running; perhaps it was killed."""
+
+    def destinations(self, subscriptions: Iterable[str]) -> dict[str, list[TableName]]:
+        """Return articles' tables at subscriptions, by all names that the articles had."""
+        names = list(subscriptions)
+        # A later definition has the later name.
+        newest = {it.source_object_id: {it.at(name).destination for name in names} for it in self.articles}
+        return {str(it.source): sorted(newest[it.source_object_id]) for it in self.articles}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
     return Registered(
         record,
         frozenset(int(str(it)) for it in values(msarticles.c.source_object_id)),
-        _destinations(articles),
+        tuple(articles),
         _partitions(articles),
         identities,
         str(publisher_db),
@@ -163,12 +170,6 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
 def _shares_store(connection: sa.Connection, record: PublicationRecord) -> bool:
     others = sa.and_(mspublications.c.store == record.store, mspublications.c.publication_id != record.publication_id)
     return bool(connection.scalar(sa.select(sa.exists().where(others))))
-
-
-def _destinations(articles: Sequence[RegisteredArticle]) -> dict[str, TableName]:
-    # A later definition has the later name.
-    newest = {it.source_object_id: it.destination for it in articles}
-    return {str(it.source): newest[it.source_object_id] for it in articles}
 
 
 def _partitions(articles: Iterable[RegisteredArticle]) -> dict[int, bool]:
@@ -206,13 +207,15 @@ def _destinations_of_others(
             mspublications.c.publication,
             msarticles.c.destination_owner,
             msarticles.c.destination_object,
+            msarticles.c.destinations,
         )
         .join(msarticles, msarticles.c.publication_id == mspublications.c.publication_id)
         .where(mspublications.c.publication != publication)
     )
     found: dict[tuple[str, str, str], set[TableName]] = {}
-    for system, database, name, schema, table in rows:
-        found.setdefault((system or "", database, name), set()).add(TableName(schema, table))
+    for system, database, name, schema, table, elsewhere in rows:
+        tables = {TableName(schema, table), *map(TableName.parse, elsewhere.values())}
+        found.setdefault((system or "", database, name), set()).update(tables)
     return {key: frozenset(tables) for key, tables in found.items()}
 
 

@@ -82,6 +82,13 @@ class RegisteredArticle(BaseModel):
     """The source table as setup found it, or the last schema change left it; whether or not they are replicated."""
     file_names: ArticleNames
     """The names in the article's file when setup last read it."""
+    destinations: tuple[tuple[str, Table], ...] = ()
+    """Subscriptions that have another destination, by name, with it."""
+
+    def at(self, subscription: str) -> RegisteredArticle:
+        """Return the article with the destination that it has at a subscription."""
+        there = dict(self.destinations).get(subscription, self.destination)
+        return self.model_copy(update={"destination": there, "destinations": ()}) if self.destinations else self
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
     now, before = registered_names(registered), registered.file_names
     return (
         article.destination_table == registered.destination
+        and article.destinations == dict(registered.destinations)
         and all(getattr(article, name) == getattr(registered, name) for name in _SAME)
         and article.filter in (now.filter, before.filter)
         and (article.columns is None or set(article.columns) in (set(now.columns or ()), set(before.columns or ())))
@@ -94,6 +95,8 @@ def put_back(article: Article, registered: RegisteredArticle) -> str | None:
         written.append(f"`source: {source}`")
     if (article.destination or source) != registered.destination:
         written.append(f"`destination: {registered.destination}`")
+    if article.destinations != dict(registered.destinations):
+        written.append("the `destinations` as they were")
     if article.columns is not None and set(article.columns) not in (set(now.columns or ()), set(before.columns or ())):
         written.append("no `columns`" if before.columns is None else f"`columns: [{', '.join(before.columns)}]`")
     if article.filter not in (now.filter, before.filter):

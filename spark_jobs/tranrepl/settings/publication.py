@@ -185,6 +185,8 @@ class Article(_Settings):
     double quotes."""
     destination: Table | None = None
     """The Subscriber's table; without it, a table of the same name."""
+    destinations: dict[str, Table] = {}
+    """The tables of Subscribers that have it under another name, by subscription: `{mart: dbo.orders}`."""
     columns: Annotated[list[str], Field(min_length=1)] | None = None
     """The published columns (column filter), with the primary key among them; without it, all columns."""
     ins_cmd: InsertCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
@@ -221,6 +223,11 @@ class Article(_Settings):
     @property
     def destination_table(self) -> TableName:
         return self.destination or self.source
+
+    def at(self, subscription: str) -> Article:
+        """Return the article with the destination that it has at a subscription."""
+        there = self.destinations.get(subscription, self.destination)
+        return self.model_copy(update={"destination": there, "destinations": {}}) if self.destinations else self
 
     def propagation(self, operation: Operation) -> Propagation:
         return {
@@ -348,8 +355,18 @@ class Publication(_Settings):
     @model_validator(mode="after")
     def _names_once(self) -> Publication:
         _refuse_repeated([str(article.source) for article in self.articles], "articles: source")
-        _refuse_repeated([str(article.destination_table) for article in self.articles], "articles: destination")
         _refuse_repeated([subscription.name for subscription in self.subscriptions], "subscriptions: name")
+        names = [subscription.name for subscription in self.subscriptions]
+        _refuse_repeated([str(article.destination_table) for article in self.articles], "articles: destination")
+        for name in names:
+            there = [str(article.at(name).destination_table) for article in self.articles]
+            _refuse_repeated(there, f"articles: destinations: {name}")
+        for article in self.articles:
+            for name in article.destinations.keys() - set(names):
+                raise ValueError(
+                    f"articles: {article.source}: destinations: {name}: there is no such subscription; "
+                    f"allowed: {', '.join(names)}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -360,6 +377,10 @@ class Publication(_Settings):
                 f"run_for: given with schedule: {CONTINUOUS}, and only with it: other runs end by themselves"
             )
         return self
+
+    def at(self, subscription: str) -> Publication:
+        """Return the publication with the destinations that its articles have at a subscription."""
+        return self.model_copy(update={"articles": [it.at(subscription) for it in self.articles]})
 
     @property
     def is_continuous(self) -> bool:

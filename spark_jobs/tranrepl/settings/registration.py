@@ -14,6 +14,11 @@ PublishedTables = Sequence[tuple[Article, TableDescription]]
 """Articles, and their tables at the Publisher."""
 
 
+def tables_at(tables: PublishedTables, subscription: str) -> PublishedTables:
+    """Return the articles with the destinations that they have at a subscription."""
+    return [(article.at(subscription), table) for article, table in tables]
+
+
 def registered_article(
     article: Article, table: TableDescription, known: RegisteredArticle | None = None
 ) -> RegisteredArticle:
@@ -48,6 +53,7 @@ def registered_article(
         file=file,
         definition=_definition(table),
         file_names=file_names(article),
+        destinations=tuple(sorted(article.destinations.items())),
     )
     return wanted if known is None else wanted.succeeding(known)
 

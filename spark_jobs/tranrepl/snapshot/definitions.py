@@ -157,7 +157,7 @@ def tables_behind(opened: OpenDistribution, articles: Sequence[RegisteredArticle
     """Return those of the articles whose tables are to be altered. Raises ConfigurationError where the changes are not
     stored any more."""
     recorded = opened.subscriber.definitions()
-    by_id = opened.database.articles.by_id(opened.record)
+    by_id = opened.database.articles.by_id(opened.record, opened.subscription.subscription)
     # By the table, which may have another name by now; else by its name.
     tables = {by_id[number].source_object_id: by_id[number] for number in recorded.values() if number in by_id}
     named = {name: by_id[number] for name, number in recorded.items() if number in by_id}
@@ -205,7 +205,7 @@ def bring_to_definitions(
     """
     if not behind:
         return []
-    by_id = opened.database.articles.by_id(opened.record)
+    by_id = opened.database.articles.by_id(opened.record, opened.subscription.subscription)
     done: list[str] = []
     dialect = dialect_of(opened.connection)
     options = ApplierOptions(rows_are_copied=rows_are_copied, shared_tables=shared_tables)

@@ -90,7 +90,7 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
 
 def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> list[RegisteredArticle]:
     """Return all articles of the subscription. Raises ConfigurationError where the request names another."""
-    articles = opened.database.articles.active(request.publication, opened.record)
+    articles = opened.database.articles.active(request.publication, opened.record, request.subscription)
     refuse_pending(opened, articles)
     known = {str(it.source) for it in articles}
     for name in request.articles:
@@ -127,7 +127,7 @@ def open_snapshot(
                 if it.source not in tables:
                     raise renamed_or_dropped(publisher.where, it)
         sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
-        settings = follow(publication, waiting.articles).articles
+        settings = follow(publication.at(request.subscription), waiting.articles).articles
         articles = _described(settings, waiting.articles, tables, sizes)
         if publication.subscription(request.subscription).sequences is False:
             articles = tuple(replace(it, source=it.source.without_sequences()) for it in articles)

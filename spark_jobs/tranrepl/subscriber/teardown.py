@@ -6,7 +6,7 @@ row: tables that setup made are the user's since they have rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -97,11 +97,12 @@ class SubscriberRemoval:
             words.append(f"these tables themselves{kept}: no other publication has rows there")
         return tuple(words)
 
-    def stays(self, drop: Callable[[str], str], destinations: Mapping[str, TableName]) -> tuple[str, ...]:
+    def stays(self, drop: Callable[[str], str], destinations: Mapping[str, Sequence[TableName]]) -> tuple[str, ...]:
         """Say what stays; `drop` gives the statement that drops a procedure. `destinations`: the tables of articles, by
         all names that these had."""
         tables = dict.fromkeys(
-            f"table {destinations[it]}" if it in destinations else f"table of article {it}" for it in self.created
+            f"table {', '.join(map(str, destinations[it]))}" if it in destinations else f"table of article {it}"
+            for it in self.created
         )
         return (
             *(

@@ -115,7 +115,9 @@ class _Validation:
         return [f"article {it} was stopped; its rows are the Publisher's, and its delivery resumes" for it in resumed]
 
     def _articles(self) -> list[RegisteredArticle]:
-        registered = self.opened.database.articles.active(self.request.publication, self.opened.record)
+        registered = self.opened.database.articles.active(
+            self.request.publication, self.opened.record, self.request.subscription
+        )
         sources = [str(it.source) for it in registered]
         for name in self.request.articles:
             if name not in sources:
@@ -163,7 +165,9 @@ class _Validation:
     def _registered(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
         """Return the articles as they are registered now: more may have been read on the way to the sync point."""
         tables = {it.source_object_id for it in articles}
-        active = self.opened.database.articles.active(self.request.publication, self.opened.record)
+        active = self.opened.database.articles.active(
+            self.request.publication, self.opened.record, self.request.subscription
+        )
         return [it for it in active if it.source_object_id in tables]
 
     def _require_same_labels(self, articles: Sequence[RegisteredArticle]) -> None:

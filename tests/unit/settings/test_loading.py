@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[str, str, list[str]]] = {
     "key of an article": (
         "columns:",
         "colums:",
-        ["8: articles[1].colums: unknown key; did you mean columns? allowed: source, destination, columns,"],
+        ["8: articles[1].colums: unknown key; did you mean columns? allowed: source, destination, destinations,"],
     ),
     "key of a subscription": (
         "  connection: subscriber",

@@ -78,7 +78,7 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     ),
     "misspelt key of an article": (
         lambda it: it["articles"][1].update(colums=["a"]),
-        ["articles[1].colums: unknown key; did you mean columns? allowed: source, destination, columns,"],
+        ["articles[1].colums: unknown key; did you mean columns? allowed: source, destination, destinations,"],
     ),
     "misspelt key of a subscription": (
         lambda it: it["subscriptions"][0].update(stream=2),
@@ -172,6 +172,14 @@ MISTAKES: dict[str, tuple[Change, list[str]]] = {
     "destination twice": (
         lambda it: it["articles"].append({"source": "a.b", "destination": "purchasing.orders"}),
         ["articles: destination: purchasing.orders more than once"],
+    ),
+    "destination twice at one Subscriber": (
+        lambda it: it["articles"][1].update(destinations={"reporting": 'reporting."Vendor list"'}),
+        ['articles: destinations: reporting: reporting."Vendor list" more than once; allowed: each once'],
+    ),
+    "destination of another subscription": (
+        lambda it: it["articles"][1].update(destinations={"mart": "mart.orders"}),
+        ["articles: purchasing.orders: destinations: mart: there is no such subscription; allowed: reporting"],
     ),
     "subscription twice": (
         lambda it: it["subscriptions"].append({"name": "reporting", "connection": "other"}),

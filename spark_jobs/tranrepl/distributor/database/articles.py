@@ -78,14 +78,17 @@ class Articles:
                 of_it = sa.select(msarticles.c.publication_id).where(msarticles.c.article_id == article.article_id)
                 count_articles_changed(connection, of_it.scalar_subquery())
 
-    def registered(self, record: PublicationRecord) -> list[RegisteredArticle]:
-        """Return the definitions in force."""
+    def registered(self, record: PublicationRecord, subscription: str | None = None) -> list[RegisteredArticle]:
+        """Return the definitions in force, with the destinations of a subscription where one is named."""
         with self._database.transaction() as connection:
-            return self._of_status(connection, record, ArticleStatus.ACTIVE)
+            return _at(self._of_status(connection, record, ArticleStatus.ACTIVE), subscription)
 
-    def active(self, publication: Publication, record: PublicationRecord) -> list[RegisteredArticle]:
-        """Return the articles to read. Raises ConfigurationError where the file was changed and not set up since; that
-        it names things as they were before a schema change is no change, nor is what the log reader will come to."""
+    def active(
+        self, publication: Publication, record: PublicationRecord, subscription: str | None = None
+    ) -> list[RegisteredArticle]:
+        """Return the articles to read, with the destinations of a subscription where one is named. Raises
+        ConfigurationError where the file was changed and not set up since; that it names things as they were before a
+        schema change is no change, nor is what the log reader will come to."""
         with self._database.transaction() as connection:
             articles = self._of_status(connection, record, ArticleStatus.ACTIVE)
             ended = self._ended(connection, record)
@@ -100,7 +103,7 @@ class Articles:
                 raise _changed(publication, article.source)
         for source in left:
             raise _changed(publication, source)
-        return articles
+        return _at(articles, subscription)
 
     def ended(self, publication: Publication, record: PublicationRecord) -> list[TableName]:
         """Return the tables that the file names and that have not been replicated since they were dropped, or taken out
@@ -119,11 +122,12 @@ class Articles:
         with self._database.transaction() as connection:
             return {it.source: it for it in self._of_status(connection, record, ArticleStatus.ENDED)}
 
-    def by_id(self, record: PublicationRecord) -> dict[int, RegisteredArticle]:
-        """Return every definition that stored commands may refer to, by `article_id`."""
+    def by_id(self, record: PublicationRecord, subscription: str | None = None) -> dict[int, RegisteredArticle]:
+        """Return every definition that stored commands may refer to, by `article_id`, with the destinations of a
+        subscription where one is named."""
         with self._database.transaction() as connection:
             articles = self._of_status(connection, record, *ArticleStatus)
-        return {article.article_id: article for article in articles}
+        return {article.article_id: article for article in _at(articles, subscription)}
 
     def names(self, record: PublicationRecord) -> dict[str, list[str]]:
         """Return the articles in force by their sources, each with the names that its table had where stored commands
@@ -149,6 +153,10 @@ class Articles:
         self, connection: sa.Connection, record: PublicationRecord, *statuses: ArticleStatus
     ) -> list[RegisteredArticle]:
         return read_articles(connection, record.publication_id, *statuses)
+
+
+def _at(articles: list[RegisteredArticle], subscription: str | None) -> list[RegisteredArticle]:
+    return articles if subscription is None else [it.at(subscription) for it in articles]
 
 
 def read_articles(connection: sa.Connection, publication_id: int, *statuses: ArticleStatus) -> list[RegisteredArticle]:
@@ -179,6 +187,7 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
         definition=TableDefinition.model_validate(fields["source_definition"]),
         file_names=ArticleNames.model_validate(fields["file_names"]),
+        destinations=tuple((name, TableName.parse(table)) for name, table in sorted(fields["destinations"].items())),
     )
 
 
@@ -189,6 +198,7 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
         "source_object": article.source.table,
         "destination_owner": article.destination.schema,
         "destination_object": article.destination.table,
+        "destinations": {name: str(table) for name, table in article.destinations},
         "source_object_id": article.source_object_id,
         "columns": [column.model_dump() for column in article.columns],
         "ins_cmd": str(article.ins_cmd),

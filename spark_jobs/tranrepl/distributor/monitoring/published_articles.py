@@ -27,6 +27,8 @@ class PublishedArticle:
     article: str
     """The source table."""
     destination: str
+    destinations: Mapping[str, str]
+    """Of subscriptions that have another one."""
     columns: Sequence[str]
     ins_cmd: str
     upd_cmd: str
@@ -62,6 +64,7 @@ def _article(
     return PublishedArticle(
         article=name,
         destination=str(TableName(row.destination_owner, row.destination_object)),
+        destinations=row.destinations,
         columns=[it["name"] for it in row.columns],
         ins_cmd=row.ins_cmd,
         upd_cmd=row.upd_cmd,

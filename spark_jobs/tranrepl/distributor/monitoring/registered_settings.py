@@ -106,6 +106,7 @@ def _compared(known: RegisteredArticle, article: Article | None) -> Iterator[Set
     values: Mapping[str, tuple[object, object, Sequence[object]]] = {
         "source": (known.source, article and article.source, [before.source]),
         "destination": (known.destination, article and article.destination_table, []),
+        "destinations": (_places(dict(known.destinations)), article and _places(article.destinations), []),
         **{name: (getattr(known, name), article and getattr(article, name), []) for name in _SAME},
         "filter": (known.filter, article and article.filter, [before.filter]),
     }
@@ -117,6 +118,10 @@ def _compared(known: RegisteredArticle, article: Article | None) -> Iterator[Set
         accepted = [set(getattr(it, name) or ()) for it in (now, before)]
         differs = wanted is not None and set(wanted) not in accepted
         yield Setting(name, _listed(getattr(now, name)), _listed(wanted or ()), differs)
+
+
+def _places(destinations: Mapping[str, TableName]) -> str | None:
+    return ", ".join(f"{name}: {table}" for name, table in sorted(destinations.items())) or None
 
 
 def _text(value: object) -> str | None:

@@ -135,6 +135,13 @@ def upgrade() -> None:
         sa.Column("source_object", sa.Text(), nullable=False),
         sa.Column("destination_owner", sa.Text(), nullable=False),
         sa.Column("destination_object", sa.Text(), nullable=False),
+        sa.Column(
+            "destinations",
+            sa.JSON(),
+            server_default="{}",
+            nullable=False,
+            comment="Tables of subscriptions that have another destination",
+        ),
         sa.Column("source_object_id", sa.BigInteger(), nullable=False),
         sa.Column("columns", sa.JSON(), nullable=False, comment="The published columns, in order"),
         sa.Column("ins_cmd", sa.Text(), nullable=False),

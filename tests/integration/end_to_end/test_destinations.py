@@ -1,0 +1,130 @@
+"""An article whose table has another name at one of the Subscribers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import DatabaseFactory, DatabasesFactory
+from support.site import Rows, Site, execute
+from support.spark_here import SparkHere
+from support.subscribers import STATEMENTS, sqlite_execute
+from support.whole_run import good_run, whole_run
+from tranrepl.admin.teardown import plan_teardown, tear_down
+from tranrepl.connections import Connection
+from tranrepl.settings.publication import Publication
+
+_ROWS = "SELECT id, customer_id, note FROM {} ORDER BY id"
+
+
+@pytest.fixture(params=["procedures", "statements"])
+def site(
+    request: pytest.FixtureRequest, databases: DatabasesFactory, database: DatabaseFactory, tmp_path: Path
+) -> Site:
+    """Orders go to `public.orders` of one Subscriber, `mart.sold` of another one, and by statements to `shop_orders` of
+    SQLite."""
+    places = {"mart": "mart.sold"}
+    style: dict[str, str] = {}
+    if request.param == "statements":
+        places["files"], style = "main.shop_orders", STATEMENTS
+    site = Site(
+        databases(),
+        tmp_path / "store",
+        [
+            {"source": "public.customers", "pre_creation_cmd": "drop", **style},
+            {"source": "public.orders", "destinations": places, "pre_creation_cmd": "drop", **style},
+        ],
+        SparkHere(),
+        [{"name": it, "connection": it, "sync_type": "automatic"} for it in ("subscriber", *places)],
+        replicate_ddl=True,
+    )
+    site.connections["mart"] = database("mart")
+    site.connections["files"] = Connection("files", "sqlite", database=str(tmp_path / "files.db"))
+    site.at_publisher(
+        "CREATE TABLE customers (id int PRIMARY KEY, name text)",
+        "CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers, note text)",
+        "INSERT INTO customers VALUES (1, 'one'), (2, 'two')",
+        "INSERT INTO orders VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 1, 'c')",
+    )
+    for it in (site.connections["mart"], site.connections["subscriber"]):
+        execute(it, "CREATE SCHEMA mart")
+    return site
+
+
+def _orders(site: Site, mart: str = "mart.sold", columns: str = "id, customer_id, note") -> list[Rows]:
+    """Return the rows of orders at the Publisher and at each Subscriber."""
+    query = f"SELECT {columns} FROM {{}} ORDER BY id"
+    found = [
+        site.at_publisher(query.format("orders")),
+        site.at_subscriber(query.format("public.orders")),
+        execute(site.connections["mart"], query.format(mart)),
+    ]
+    if any(it.name == "files" for it in site.publication.subscriptions):
+        at_files = sqlite_execute(str(site.connections["files"].database))
+        found.append([tuple(row) for row in at_files(query.format("shop_orders"))])
+    return found
+
+
+def _require_equal(found: list[Rows]) -> None:
+    assert found == [found[0]] * len(found)
+
+
+def _edit(site: Site, **destinations: str) -> None:
+    document = site.publication.model_dump(mode="json")
+    document["articles"][1]["destinations"] |= destinations
+    site.publication = Publication.model_validate(document)
+
+
+def test_each_subscription_has_the_article_in_its_own_table(site: Site) -> None:
+    site.set_up()
+    good_run(site)
+    _require_equal(_orders(site))
+    site.at_publisher(
+        "INSERT INTO orders VALUES (4, 2, 'd')",
+        "UPDATE orders SET note = 'changed' WHERE id = 1",
+        "DELETE FROM orders WHERE id = 2",
+        "ALTER TABLE orders ADD COLUMN paid int",
+        "UPDATE orders SET paid = id, id = id + 10",
+    )
+    assert not any(it.snapshot for it in good_run(site).values())
+    _require_equal(_orders(site, columns="id, customer_id, note, paid"))
+    site.at_publisher("ALTER TABLE orders RENAME TO sales", "INSERT INTO sales VALUES (5, 1, 'e', 5)")
+    good_run(site)
+    document = site.publication.model_dump(mode="json")
+    document["articles"][1] |= {"source": "public.sales", "destination": "public.orders"}
+    site.publication = Publication.model_validate(document)
+    assert site.set_up() == []
+    for it in site.publication.subscriptions:
+        validation = site.validate(it.name).validation
+        assert validation is not None
+        assert [(it.article, it.differences, it.destination) for it in validation.articles if it.differences] == []
+    assert execute(site.connections["mart"], "SELECT to_regclass('public.orders')") == [(None,)]
+
+
+def test_a_new_table_is_copied_to_the_subscription_that_has_it_and_no_other(site: Site) -> None:
+    site.set_up()
+    good_run(site)
+    site.at_publisher("UPDATE orders SET note = 'before'")
+    site.read_log().raise_error()
+    _edit(site, mart="mart.orders")
+    site.set_up()
+    site.at_publisher("UPDATE orders SET note = 'after' WHERE id = 1")
+    whole_run(site)
+    taken = {name: it.snapshot for name, it in good_run(site).items() if it.snapshot}
+    assert {name: [table.article for table in it] for name, it in taken.items()} == {"mart snapshot": ["public.orders"]}
+    site.at_publisher("DELETE FROM orders WHERE id = 2")
+    assert not any(it.snapshot for it in good_run(site).values())
+    _require_equal(_orders(site, mart="mart.orders"))
+
+
+def test_teardown_names_the_tables_that_stay(site: Site) -> None:
+    site.set_up()
+    good_run(site)
+    planned = plan_teardown(site.topology)
+    stays = [it for part in planned.parts for it in part.stays if "orders" in it or "sold" in it]
+    assert [it.split(",")[0] for it in stays] == ["table public.orders", "table mart.sold", "table main.shop_orders"][
+        : len(site.publication.subscriptions)
+    ]
+    tear_down(planned, lambda _: None)
+    _require_equal(_orders(site))
