@@ -106,6 +106,10 @@ def _kinds(kind: ErrorKind, codes: str) -> dict[str, ErrorKind]:
     return dict.fromkeys(codes.split(), kind)
 
 
+LOG_IN_USE = frozenset({"55006"})
+"""Codes of Publishers that let one session read a log at a time: another one has it."""
+
+
 class Codes(Enum):
     """The error codes of each database."""
 

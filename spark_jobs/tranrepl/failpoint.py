@@ -33,9 +33,9 @@ class Failpoint(StrEnum):
     SCHEMA_CHANGED = "schema_changed"
     """Articles wait for snapshots because of a schema change, and the batch that has it is not registered."""
     REGISTERED = "registered"
-    """The batch is registered, and the slot stands before it."""
+    """The batch is registered, and the Publisher does not know."""
     ADVANCED = "advanced"
-    """The slot has advanced."""
+    """The Publisher knows."""
 
     # Setup
     DEFINITIONS_PENDING = "definitions_pending"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -56,6 +56,13 @@ class PublisherUnderTest:
     catalogue: Callable[[], object]
     """All that set-up may change at the server, to be compared."""
     schema: str
+    lose_log: Callable[[Publisher], object]
+    """Let log be lost that was not read."""
+    whole_old_rows: Mapping[str, Any]
+    """The settings of an article whose old rows are in the log with all their columns."""
+    keeps_log: bool = True
+    """The server keeps the log for the publication until it is confirmed, and what set-up creates says so. Otherwise it
+    keeps its log for a time, whoever has read it, and set-up creates nothing."""
     rows_in: tuple[str, ...] = ()
     """What follows a table's columns where it is partitioned, and then what makes each partition, `{}` for its name."""
 
@@ -91,6 +98,8 @@ class PublisherSite:
 
     server: PublisherUnderTest
     articles: list[RegisteredArticle] = field(default_factory=list)
+    begins: Position | None = None
+    """Where reading begins: where the log was kept from when the publication was set up first."""
 
     @contextmanager
     def opened(self) -> Iterator[Publisher]:
@@ -111,6 +120,7 @@ class PublisherSite:
             ]
             assert problems == []
             done = publisher.set_up(described)
+            self.begins = self.begins or publisher.kept_from()
             # What set-up changed of a table is in its description.
             described = self.described(publisher, *tables, **settings)
         self.articles = [
@@ -119,6 +129,11 @@ class PublisherSite:
         ]
         return done
 
+    def start(self, publisher: Publisher) -> Position:
+        """Return from where the log is kept for the publication."""
+        assert self.begins is not None, "set it up first"
+        return publisher.kept_from() if self.server.keeps_log else self.begins
+
     def parts(
         self,
         publisher: Publisher,
@@ -126,11 +141,11 @@ class PublisherSite:
         up_to: Position | None = None,
         limits: Limits = NO_LIMITS,
     ) -> list[LogPart]:
-        first, last = start or publisher.kept_from(), up_to or publisher.end_of_log()
+        first, last = start or self.start(publisher), up_to or publisher.end_of_log()
         return list(publisher.log_range(self.articles, first, last, limits).between(first, last).changes())
 
     def read(self, publisher: Publisher, start: Position | None = None, up_to: Position | None = None) -> list[Change]:
-        """Return all changes between the two, from where the log is kept to its end."""
+        """Return all changes between the two: from where the log is kept for the publication, and to its end."""
         return [it for part in self.parts(publisher, start, up_to) for it in changes_of(part.changes)]
 
 
@@ -221,6 +236,9 @@ def postgres_under_test(connection: Connection) -> PublisherUnderTest:
         session,
         lambda: execute(connection, _POSTGRES_CATALOGUE),
         "public",
+        # Nobody has registered what is confirmed.
+        lambda publisher: publisher.confirm(publisher.end_of_log()),
+        {"replica_identity": "full"},
     )
 
 

@@ -75,7 +75,7 @@ class StoredHistory:
         with self._site.topology.publisher("test") as publisher:
             end = publisher.end_of_log()
             database.batches.register(record, None, end)
-            publisher.advance(end)
+            publisher.confirm(end)
 
     def seqno(self, number: bytes) -> bytes:
         """Return the stored `xact_seqno` of a history's."""

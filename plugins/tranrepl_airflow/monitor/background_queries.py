@@ -67,7 +67,7 @@ class PublisherAnswer:
     """What a Publisher said last."""
 
     retained: RetainedLog | None = None
-    """None where there is no slot."""
+    """None where nothing is kept."""
     problem: str | None = None
     """Why it gave no answer."""
 

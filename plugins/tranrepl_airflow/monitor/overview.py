@@ -36,7 +36,7 @@ NOT_SET_UP = "It is not set up yet: set it up from the page Actions, or with tra
 _WITH_ERROR = (RunStatus.FAIL, RunStatus.RETRY)
 _ORDER = {state: at for at, state in enumerate(SubscriptionState)}
 _NONE = len(_ORDER)
-_OF_RETAINED_LOG = (WarningKind.RETAINED_LOG, WarningKind.SLOT_IN_DANGER)
+_OF_RETAINED_LOG = (WarningKind.RETAINED_LOG, WarningKind.LOG_IN_DANGER)
 
 
 class Run(BaseModel):

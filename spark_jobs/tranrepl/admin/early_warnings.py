@@ -1,7 +1,7 @@
 """Early warnings: what will stop replication if nobody acts, each reported once while it lasts.
 
-Sources: SQL Server, `sp_replmonitorchangepublicationthreshold`, messages 14160 and 14161, and 20554 of an agent that is
-suspect; PostgreSQL, `pg_replication_slots`.
+Source: SQL Server, `sp_replmonitorchangepublicationthreshold`, messages 14160 and 14161, and 20554 of an agent that is
+suspect.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ log = logging.getLogger(__name__)
 
 _APPLICATION = "tranrepl early warnings"
 _MEGABYTE = 1024 * 1024
-_ENDANGERED = ("unreserved", "lost")
-_SMALL_PART = 5
-"""One of so many parts of what the server lets a slot retain is a small rest."""
 
 
 class WarningKind(StrEnum):
@@ -39,7 +36,7 @@ class WarningKind(StrEnum):
     LATENCY = "latency"
     EXPIRATION = "expiration"
     RETAINED_LOG = "retained log"
-    SLOT_IN_DANGER = "slot in danger"
+    LOG_IN_DANGER = "slot in danger"
     OPEN_TRANSACTION = "open transaction"
     CATALOG_XMIN = "catalog_xmin"
     NO_RUN = "no run"
@@ -61,7 +58,7 @@ _NUMBERS = {
 }
 _OF_PUBLISHER = (
     WarningKind.RETAINED_LOG,
-    WarningKind.SLOT_IN_DANGER,
+    WarningKind.LOG_IN_DANGER,
     WarningKind.OPEN_TRANSACTION,
     WarningKind.CATALOG_XMIN,
 )
@@ -130,7 +127,7 @@ def standing_warnings(publication: Publication, known: Known, now: datetime) -> 
 
 
 def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWarning]:
-    size, left = retained.size, retained.left
+    size = retained.size
     threshold = publication.retained_log_threshold
     if threshold is not None and size is not None and size > threshold * _MEGABYTE:
         yield EarlyWarning(
@@ -139,24 +136,8 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
             f"the Publisher retains {size // _MEGABYTE:,} MB of log for the slot (retained_log_threshold: {threshold})",
             "see with `tranrepl status FILE` what holds it: a run that fails, a long transaction, a paused DAG",
         )
-    nearly_used = size is not None and left is not None and left * _SMALL_PART <= size + left
-    if retained.status in _ENDANGERED or nearly_used:
-        rest = "" if left is None else f"; {max(0, left) // _MEGABYTE:,} MB may be written before it may be lost"
-        yield EarlyWarning(
-            WarningKind.SLOT_IN_DANGER,
-            "",
-            f"the replication slot is in danger: wal_status {retained.status}{rest}",
-            "read the log with `tranrepl run FILE`, or raise max_slot_wal_keep_size at the Publisher",
-        )
-    idle, limit = retained.idle, retained.idle_limit
-    if idle is not None and limit is not None and (limit - idle) * _SMALL_PART <= limit:
-        yield EarlyWarning(
-            WarningKind.SLOT_IN_DANGER,
-            "",
-            f"the replication slot is in danger: it was not read for {idle.total_seconds() / 60:,.0f} minutes, and "
-            f"after {limit} (idle_replication_slot_timeout) the server invalidates it",
-            "read the log with `tranrepl run FILE`, or raise idle_replication_slot_timeout at the Publisher",
-        )
+    for danger in retained.dangers:
+        yield EarlyWarning(WarningKind.LOG_IN_DANGER, "", danger.text, danger.remedy)
     open_for = retained.oldest_transaction
     longest = publication.open_transaction_threshold
     if open_for is not None and open_for.seconds >= longest:

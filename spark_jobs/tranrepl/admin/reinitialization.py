@@ -17,8 +17,8 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader.log_handover import asking_for_the_log, keeping_the_log
 from tranrepl.log_reader.opening import open_log_reader
-from tranrepl.log_reader.slot_handover import asking_for_the_log, keeping_the_log
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.publisher.publisher import Publisher
@@ -50,7 +50,7 @@ def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> No
         record = database.publications.find(publication.publication)
         log = publisher.identity()
         if record is not None and record.publisher_system not in (None, log.system):
-            say(publisher.abandoned(record.publisher_system, record.slot_name, whole=False))
+            say(publisher.abandoned(record.publisher_system, record.log_name, whole=False))
         if record is not None:
             _fence_off(topology, record)
             database.publications.forget_log(record, _statuses_until_begun(publication, rows))

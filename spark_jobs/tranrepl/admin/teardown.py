@@ -109,7 +109,7 @@ def _at_publisher(ends: PublicationEnds, inventory: Inventory) -> tuple[list[Par
         where, system, database = publisher.where, publisher.identity().system, publisher.database
         if registered is not None and registered.record.publisher_system not in (None, system):
             record = registered.record
-            warnings.append(publisher.abandoned(record.publisher_system, record.slot_name, whole=True))
+            warnings.append(publisher.abandoned(record.publisher_system, record.log_name, whole=True))
             # Its tables have other numbers here.
             object_ids, partitions = frozenset(), {}
         if registered is not None and registered.may_be_reading:
@@ -138,7 +138,7 @@ def _left_publisher(registered: Registered | None) -> list[str]:
     statements = [
         it
         for kind in publisher_databases()
-        for it in kind.statements_left(registered.record.slot_name, registered.tables)
+        for it in kind.statements_left(registered.record.log_name, registered.tables)
     ]
     return [f"the Publisher, {place}, is left as it is; where it is still used, run there:\n" + "\n".join(statements)]
 

@@ -130,7 +130,7 @@ class DistributionJob:
             number: str(it.source if number in in_force or it.file_names is None else it.file_names.source)
             for number, it in newest_definitions(self._articles.values()).items()
         }
-        """By the table's oid."""
+        """By the table's number at the Publisher."""
         self._own_order = _with_own_order(self._request, self._articles)
 
     def leave_out(self, left_out: Mapping[str, bytes | None]) -> None:

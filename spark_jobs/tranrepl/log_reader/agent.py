@@ -11,9 +11,9 @@ from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
-from tranrepl.log_reader.slot_handover import asking_for_the_log
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.settings.following import follow
@@ -84,6 +84,6 @@ def pass_over(opened: OpenLogReader, record: PublicationRecord, up_to: Position)
         probe = ask(partial(opened.publisher.probe, up_to))
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):
             record = opened.database.batches.register(record, None, probe.empty_up_to)
-        ask(partial(opened.publisher.advance, probe.empty_up_to))
+        ask(partial(opened.publisher.confirm, probe.empty_up_to))
         if probe.found_change or probe.empty_up_to >= up_to:
             return record, probe.found_change

@@ -21,6 +21,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
+from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.log_reader.rows_not_in_log import (
     differing,
@@ -29,7 +30,6 @@ from tranrepl.log_reader.rows_not_in_log import (
     reinitialize_without_old_rows,
 )
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
-from tranrepl.log_reader.slot_handover import asking_for_the_log
 from tranrepl.log_reader.tracer_tokens import stored_tokens
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
@@ -168,7 +168,7 @@ class LogReader:
                 return
             self._read_on_before_what_is_too_long(log_range)
         if read.error is not None:
-            # A log reader that is faster moves the slot, too, perhaps before this one has copied it.
+            # A log reader that is faster confirms, too, perhaps before this one has copied it.
             self._opened.database.publications.require_not_overtaken(self._record)
             raise read.error.to_exception()
         if read.refusal is not None and read.last_commit is None:
@@ -291,7 +291,7 @@ class LogReader:
             asking_for_the_log(
                 self._opened.database,
                 self._record.publication_id,
-                lambda: self._opened.publisher.advance(self._registered),
+                lambda: self._opened.publisher.confirm(self._registered),
             )
         reach(Failpoint.ADVANCED)
         self.record_progress(self.result)

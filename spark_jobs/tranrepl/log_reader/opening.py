@@ -9,7 +9,7 @@ from functools import partial
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.log_reader.continuity import continuation
-from tranrepl.log_reader.slot_handover import asking_for_the_log
+from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.model.position import Position
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.topology import Topology

@@ -31,7 +31,7 @@ class PublishedColumn(BaseModel):
     key_ordinal: Annotated[int, Field(ge=1)] | None = None
     """Place in the primary key, from 1; None outside the key."""
     earlier_types: tuple[tuple[int, int], ...] = ()
-    """Types (oid and modifier) that the column had when it was registered before: the log may still hold them."""
+    """Types (number and modifier) that the column had when it was registered before: the log may still hold them."""
     earlier_names: tuple[str, ...] = ()
     """Names that the column had under earlier definitions."""
     unique: bool = False
@@ -64,7 +64,7 @@ class RegisteredArticle(BaseModel):
     source: Table
     destination: Table
     source_object_id: int
-    """The table's oid at the Publisher: what the log names it by."""
+    """The table's number at the Publisher, which it keeps when it is renamed (`Publisher`)."""
     columns: tuple[PublishedColumn, ...]
     ins_cmd: InsertCommand
     upd_cmd: UpdateCommand
@@ -150,6 +150,6 @@ def _succeeding(column: PublishedColumn, before: PublishedColumn | None) -> Publ
 
 
 def newest_definitions(articles: Iterable[RegisteredArticle]) -> dict[int, RegisteredArticle]:
-    """Return the last definition of each table, by the table's oid: it has the name that the article has now, whatever
-    the table was called when earlier commands were stored."""
+    """Return the last definition of each table, by the table's number: it has the name that the article has now,
+    whatever the table was called when earlier commands were stored."""
     return {it.source_object_id: it for it in sorted(articles, key=lambda it: it.article_id)}

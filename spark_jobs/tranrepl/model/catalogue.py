@@ -93,6 +93,7 @@ class Partitioning:
 class TableDescription:
     name: TableName
     object_id: int
+    """A number that renaming keeps and that no other table gets."""
     kind: str
     """What sort of relation it is, in words: `table`, `view`, `partitioned table` …"""
     persistence: str

@@ -48,8 +48,16 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Danger:
+    """Why log that was not read may soon be lost, in the Publisher's words, and what to do."""
+
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class RetainedLog:
-    """How much log a Publisher keeps for a publication."""
+    """How much log a Publisher keeps that a publication needs."""
 
     status: str
     """The server's own word for it, as `reserved`."""
@@ -63,10 +71,7 @@ class RetainedLog:
     oldest_transaction: OpenTransaction | None = None
     """What has been open for longest: the log since its beginning is kept. None where nothing is, or where our role
     does not see since when."""
-    idle: timedelta | None = None
-    """For how long nobody has read it; None where somebody does, or where the server does not know."""
-    idle_limit: timedelta | None = None
-    """After how long it is lost that nobody reads it; None where nothing bounds that."""
+    dangers: tuple[Danger, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +79,9 @@ class LogHealth:
     """How a publication's log is kept."""
 
     name: str
-    """The name that slot and publication have at the Publisher."""
+    """The publication's name at the Publisher (`Publisher.name`)."""
     state: str | None
-    """None where nothing is kept for it."""
+    """The Publisher's word for it, as `ready`; None where the log that is needed is kept no more."""
     retained: RetainedLog | None
     unread_bytes: int | None
     waits_for: str | None
@@ -109,8 +114,8 @@ class Removal:
 class SchemaChanges(Protocol):
     """What makes a Publisher's log announce schema changes. All publications of a database share it."""
 
-    def collation(self, oid: int) -> str | None:
-        """Return a collation's name in the Publisher's SQL; None where it is gone."""
+    def collation(self, number: int) -> str | None:
+        """Return the name of the collation with this number, in the Publisher's SQL; None where it is gone."""
         ...
 
     def set_up(self, *, captured: bool = True, new_secret: bool = False) -> list[str]:
@@ -137,7 +142,15 @@ class SchemaChanges(Protocol):
 
 class Publisher(Protocol):
     """One publication in one database, over a session. Every method raises TransientError where the server
-    does not answer."""
+    does not answer.
+
+    A table's `object_id` is a number of the Publisher's own, which the table keeps when it is renamed and no other
+    gets; a column's `ordinal` is such a number within its table.
+
+    The log is kept for a publication from one place on (`kept_from`), and is read to another one, which is confirmed
+    (`confirm`) once it is registered. A Publisher that keeps its log for a time, whoever has read it, has nothing to
+    confirm or to forget; it says how long that lasts (`health`).
+    """
 
     @property
     def where(self) -> str:
@@ -224,8 +237,8 @@ class Publisher(Protocol):
         ...
 
     def forget_log(self) -> list[str]:
-        """Keep the log no longer: the next `set_up` keeps it from then on. Returns what was done. Raises TransientError
-        where another session reads it."""
+        """Let the server keep the log no longer: the next `set_up` keeps it from then on. Returns what was done. Raises
+        TransientError where another session reads it."""
         ...
 
     def abandoned(self, system: str | None, name: str, *, whole: bool) -> str:
@@ -276,7 +289,8 @@ class Publisher(Protocol):
         ...
 
     def kept_from(self) -> Position:
-        """Return from where the log is kept: all before is registered. Raises MustBeReinitializedError where it is kept
+        """Return from where the log is kept for the publication, where all before is registered or nothing is yet; the
+        log's end where the server keeps it for nobody in particular. Raises MustBeReinitializedError where it is kept
         no more, TransientError where another session reads it."""
         ...
 
@@ -293,7 +307,7 @@ class Publisher(Protocol):
         ...
 
     def readable_end_of_log(self, say: Say) -> Position:
-        """Return how far the log may be read now; `say` reports which standby it waits for."""
+        """Return how far the log may be read now, if the server were lost, too; `say` reports what it waits for."""
         ...
 
     def probe(self, up_to: Position) -> Probe:
@@ -351,8 +365,9 @@ class Publisher(Protocol):
         """Raise TransientError where the server has ended this session, as it does when it stops."""
         ...
 
-    def advance(self, up_to: Position) -> None:
-        """Confirm that everything before `up_to` is registered, so that the server may drop its log."""
+    def confirm(self, up_to: Position) -> None:
+        """Tell the server that everything before `up_to` is registered: it may drop its log. Nothing where it keeps it
+        for nobody in particular."""
         ...
 
     def catch_up(self, position: Position) -> None:

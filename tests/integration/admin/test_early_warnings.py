@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tranrepl.admin.early_warnings import (
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.database.overview import PublicationOverview
 from tranrepl.distributor.teardown import remove_publication
-from tranrepl.publisher.publisher import RetainedLog
+from tranrepl.publisher.publisher import Danger, RetainedLog
 from tranrepl.topology import Topology
 
 _MEGABYTE = 1024 * 1024
@@ -92,31 +92,8 @@ def _of_log(site: Site, retained: RetainedLog) -> list[EarlyWarning]:
     return standing_warnings(site.publication, Known(known, retained, None), datetime.now(UTC))
 
 
-@pytest.mark.parametrize(
-    ("status", "size", "left", "told"),
-    [
-        ("reserved", 900, None, None),
-        ("extended", 700, 300, None),
-        ("extended", 800, 200, "200 MB may be written"),
-        ("unreserved", 1000, -16, "0 MB may be written"),
-        ("lost", None, None, "wal_status lost"),
-    ],
-)
-def test_a_slot_that_may_be_lost_is_told(
-    site: Site, status: str, size: int | None, left: int | None, told: str | None
-) -> None:
-    retained = RetainedLog(status, size and size * _MEGABYTE, left and left * _MEGABYTE)
-    found = _of_log(site, retained)
-    assert [it.kind for it in found] == ([] if told is None else [WarningKind.SLOT_IN_DANGER])
-    assert all(told is not None and told in it.text for it in found)
-
-
-@pytest.mark.parametrize(
-    ("idle", "limit", "told"), [(79, 100, False), (80, 100, True), (None, 100, False), (80, None, False)]
-)
-def test_a_slot_that_nobody_reads_is_told_before_its_time_is_over(
-    site: Site, idle: int | None, limit: int | None, told: bool
-) -> None:
-    since, most = (None if it is None else timedelta(minutes=it) for it in (idle, limit))
-    found = _of_log(site, RetainedLog("reserved", 0, None, idle=since, idle_limit=most))
-    assert [it.text.partition(" minutes")[0].rpartition(" ")[2] for it in found] == (["80"] if told else [])
+def test_each_danger_of_the_log_is_one_warning_in_the_publishers_words(site: Site) -> None:
+    dangers = (Danger("it may be lost", "read it"), Danger("its time is over soon", "read it now"))
+    found = _of_log(site, RetainedLog("extended", 700 * _MEGABYTE, None, dangers=dangers))
+    assert [it.kind for it in found] == [WarningKind.LOG_IN_DANGER] * 2
+    assert [(it.text, it.remedy) for it in found] == [(it.text, it.remedy) for it in dangers]

@@ -196,7 +196,7 @@ def test_a_slot_that_nobody_has_read_for_too_long(
     time.sleep(2.1)
     (warned,) = [it for it in check(site.topology).warnings if "idle_replication_slot_timeout is 0:00:02" in it]
     assert "no schedule says when runs come" in warned
-    (told,) = [it for it in new_early_warnings(site.topology) if it.kind is WarningKind.SLOT_IN_DANGER]
+    (told,) = [it for it in new_early_warnings(site.topology) if it.kind is WarningKind.LOG_IN_DANGER]
     assert "after 0:00:02 (idle_replication_slot_timeout)" in told.text
     site.at_publisher("CHECKPOINT")
     assert_refused_everywhere(site, tmp_path, "is invalidated (idle_timeout): nobody has read it", "pg_reload_conf")

@@ -118,25 +118,25 @@ def test_a_slot_that_the_server_may_drop_is_told(databases: DatabasesFactory, tm
         site = Site(ends, tmp_path / "store", ["public.item"], SparkHere(), publication="losing")
         site.at_publisher("CREATE TABLE item (id int PRIMARY KEY)", "CREATE TABLE other (id int)")
         site.set_up()
-        assert _new(site, WarningKind.SLOT_IN_DANGER) == []
+        assert _new(site, WarningKind.LOG_IN_DANGER) == []
         told: list[EarlyWarning] = []
         for _ in range(40):
             site.at_publisher("SELECT pg_logical_emit_message(false, 'filler', repeat('x', 3000000))")
             ((status,),) = site.at_publisher(_STATUS)
             if status in ("unreserved", "lost"):
                 break
-            told += _new(site, WarningKind.SLOT_IN_DANGER)
+            told += _new(site, WarningKind.LOG_IN_DANGER)
         assert status == "unreserved"
         (warning,) = told
         assert "wal_status reserved; " in warning.text
         assert "MB may be written before it may be lost" in warning.text
         # Told, and it stands; read, it passes.
-        assert _new(site, WarningKind.SLOT_IN_DANGER) == []
+        assert _new(site, WarningKind.LOG_IN_DANGER) == []
         for row in range(2):
             site.at_publisher(f"INSERT INTO item VALUES ({row})", "SELECT pg_log_standby_snapshot()")
             site.read_log().raise_error()
         assert site.at_publisher(_STATUS) == [("reserved",)]
-        assert _new(site, WarningKind.SLOT_IN_DANGER) == []
+        assert _new(site, WarningKind.LOG_IN_DANGER) == []
         site.publication = site.publication.model_copy(update={"retained_log_threshold": 1})
         site.at_publisher("INSERT INTO other VALUES (9)", "SELECT pg_switch_wal()", "INSERT INTO other VALUES (10)")
         assert [it.kind for it in _new(site, *WarningKind)] == [WarningKind.RETAINED_LOG]

@@ -58,7 +58,7 @@ def test_a_share_of_the_log_grows_from_its_start_to_its_end(site: PublisherSite)
     site.server.create("t")
     site.set_up("t")
     with site.opened() as publisher:
-        start, positions = publisher.kept_from(), publisher.positions
+        start, positions = site.start(publisher), publisher.positions
         for number in range(4):
             site.server.execute(f"INSERT INTO t VALUES ({number}, 'x', NULL)")
         end, seqnos = publisher.end_of_log(), [it.xact_seqno for it in site.read(publisher)]
@@ -71,7 +71,7 @@ def test_what_is_registered_is_proved_to_be_of_this_log(site: PublisherSite) -> 
     site.server.create("t")
     site.set_up("t")
     with site.opened() as publisher:
-        identity, start = publisher.identity(), publisher.kept_from()
+        identity, start = publisher.identity(), site.start(publisher)
         known = Registered(start, start, identity.timeline)
         assert publisher.continuation(identity, known).start == start
         publisher.require_unbroken(identity, known)
@@ -81,8 +81,7 @@ def test_what_is_registered_is_proved_to_be_of_this_log(site: PublisherSite) -> 
         found = publisher.continuation(identity, ahead)
         assert start <= found.start <= ahead.position
         assert site.read(publisher, found.start) == []
-        # Nobody has registered what was given up.
-        publisher.advance(publisher.end_of_log())
+        site.server.lose_log(publisher)
         with pytest.raises(MustBeReinitializedError) as raised:
             publisher.require_unbroken(identity, known)
     assert "tranrepl reinitialize" in (raised.value.report.remedy or "")

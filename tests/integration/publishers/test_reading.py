@@ -143,7 +143,7 @@ def test_ranges_that_are_read_side_by_side_are_the_same_log(site: PublisherSite)
     site.set_up("t")
     site.server.execute(*(_insert(number) for number in range(10)))
     with site.opened() as publisher:
-        start, end, whole = publisher.kept_from(), publisher.end_of_log(), site.read(publisher)
+        start, end, whole = site.start(publisher), publisher.end_of_log(), site.read(publisher)
         middle = site.parts(publisher, limits=Limits(5, NO_LIMITS.message_bytes))[-1].end
         assert middle is not None
         log = publisher.log_range(site.articles, start, end, NO_LIMITS, publisher.readers())
@@ -159,7 +159,7 @@ def test_values_are_the_same_in_the_compact_form(site: PublisherSite) -> None:
     site.set_up("t")
     site.server.execute(_insert(1, "wörter"), "UPDATE t SET note = 'n'", "DELETE FROM t")
     with site.opened() as publisher:
-        start, end, whole = publisher.kept_from(), publisher.end_of_log(), site.read(publisher)
+        start, end, whole = site.start(publisher), publisher.end_of_log(), site.read(publisher)
         log = publisher.log_range(site.articles, start, end, NO_LIMITS)
         compact = log.compact()
         if compact is not None:
@@ -170,13 +170,13 @@ def test_values_are_the_same_in_the_compact_form(site: PublisherSite) -> None:
 
 def test_a_row_filter_is_evaluated_as_the_publisher_does(site: PublisherSite) -> None:
     site.server.create("t")
-    site.set_up("t", filter="name > 'b' AND id <> 3", replica_identity="full")
+    site.set_up("t", filter="name > 'b' AND id <> 3", **site.server.whole_old_rows)
     values = ["a", "c", "d", None, "b", "bb"]
     for number, name in enumerate(values, start=1):
         site.server.execute(f"INSERT INTO t VALUES ({number}, {'NULL' if name is None else repr(name)}, NULL)")
     found = site.server.execute("SELECT id FROM t WHERE name > 'b' AND id <> 3 ORDER BY 1")
     with site.opened() as publisher:
-        log = publisher.log_range(site.articles, publisher.kept_from(), publisher.end_of_log(), NO_LIMITS)
+        log = publisher.log_range(site.articles, site.start(publisher), publisher.end_of_log(), NO_LIMITS)
         (article,), changes = site.articles, [part.changes for part in log.changes()]
         (one,) = [it for it in changes if it is not None]
         assert {it.operation for it in one.sets} == {Operation.INSERT}

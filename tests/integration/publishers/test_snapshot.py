@@ -51,7 +51,7 @@ def _writers(site: PublisherSite, first_id: int) -> Iterator[None]:
 
 def test_no_change_is_lost_or_doubled_between_a_snapshot_and_the_log(site: PublisherSite) -> None:
     site.server.create("t")
-    site.set_up("t", replica_identity="full")
+    site.set_up("t", **site.server.whole_old_rows)
     with site.opened() as publisher:
         for turn in range(3):
             with _writers(site, 100_000 * turn), publisher.snapshot(30, _say_nothing) as snapshot:

@@ -19,9 +19,9 @@ _APPLICATION = "tranrepl status"
 
 @dataclass(frozen=True, slots=True)
 class PublisherAnswer:
-    slot_name: str
-    slot: str | None
-    """Its state; None where it does not exist."""
+    log_name: str
+    state: str | None
+    """How the log is kept; None where it is not."""
     retained: RetainedLogStatus | None
     unread_log_bytes: int | None
     waits_for: str | None
@@ -36,7 +36,8 @@ class LogReaderHistory:
 
 
 def ask_publisher(topology: Topology) -> PublisherAnswer:
-    """Ask the Publisher alone. Raises what opening it raises, and ConfigurationError for another's slot."""
+    """Ask the Publisher alone. Raises what opening it raises, and ConfigurationError where what has our name is
+    another's."""
     with topology.publisher(_APPLICATION) as publisher:
         health = publisher.health()
         replicated = topology.publication.replicate_ddl
@@ -91,7 +92,7 @@ def log_reader_status(
     fields: dict[str, object] = {}
     if record is not None:
         seqno = record.registered_xact_seqno
-        fields |= {"slot_name": record.slot_name, "registered_xact_seqno": seqno.hex() if seqno else None}
+        fields |= {"slot_name": record.log_name, "registered_xact_seqno": seqno.hex() if seqno else None}
     if isinstance(publisher, PublisherAnswer):
         fields |= _of_publisher(publisher)
     else:
@@ -107,8 +108,8 @@ def log_reader_status(
 
 def _of_publisher(publisher: PublisherAnswer) -> Mapping[str, object]:
     return {
-        "slot_name": publisher.slot_name,
-        "slot": publisher.slot,
+        "slot_name": publisher.log_name,
+        "slot": publisher.state,
         "retained": publisher.retained,
         "unread_log_bytes": publisher.unread_log_bytes,
         "waits_for": publisher.waits_for,

@@ -32,7 +32,8 @@ class PublicationRecord:
     publication_id: int
     publication: str
     store: str
-    slot_name: str
+    log_name: str
+    """The publication's name at the Publisher."""
     registered_xact_seqno: bytes | None
     registered_to: Position | None
     removed_xact_seqno: bytes | None = None
@@ -87,14 +88,14 @@ class Publications:
         return record
 
     def set_up(
-        self, publication: Publication, publisher_db: str, slot_name: str, system: str, timeline: int
+        self, publication: Publication, publisher_db: str, log_name: str, system: str, timeline: int
     ) -> PublicationRecord:
         """Register the publication, or renew what may change: the store, and whose log it is as long as nothing of a
         log is registered.
 
         Raises ConfigurationError where the publication of this name is another Publisher's.
         """
-        values = {"publisher_db": publisher_db, "slot_name": slot_name, "store": publication.distributor.store}
+        values = {"publisher_db": publisher_db, "slot_name": log_name, "store": publication.distributor.store}
         with self._database.transaction() as connection:
             known = connection.execute(
                 sa.select(mspublications)
@@ -103,7 +104,7 @@ class Publications:
             ).one_or_none()
             if known is None:
                 connection.execute(mspublications.insert().values(publication=publication.publication, **values))
-            elif (known.publisher_db, known.slot_name) != (publisher_db, slot_name):
+            elif (known.publisher_db, known.slot_name) != (publisher_db, log_name):
                 raise ConfigurationError(
                     f"{self._database.where}: publication {publication.publication} belongs to Publisher database "
                     f"{known.publisher_db}",

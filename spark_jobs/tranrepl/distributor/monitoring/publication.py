@@ -18,7 +18,7 @@ class MonitoredRecord:
     publication_id: int
     publication: str
     publisher_db: str
-    slot_name: str
+    log_name: str
     store: str
     subscriptions: Mapping[int, SubscriptionRecord]
 

@@ -326,11 +326,11 @@ class PostgresPublisher:
         with translated_errors(self.where):
             self.session.execute("SELECT 1")
 
-    def advance(self, up_to: Position) -> None:
+    def confirm(self, up_to: Position) -> None:
         self.slot.advance(lsn_of(up_to))
 
     def catch_up(self, position: Position) -> None:
-        self.advance(position)
+        self.confirm(position)
         with translated_errors(self.where):
             advance_restart_lsn(self.session, self.name)
 

@@ -18,7 +18,7 @@ from tranrepl.errors import ConfigurationError, MustBeReinitializedError, Transi
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
-from tranrepl.publisher.publisher import OpenTransaction, RetainedLog
+from tranrepl.publisher.publisher import Danger, OpenTransaction, RetainedLog
 
 PLUGIN = "pgoutput"
 _ADVANCE_TIMEOUT = "30min"
@@ -31,6 +31,10 @@ REINITIALIZE = (
 )
 NO_IDLE_LIMIT = "ALTER SYSTEM SET idle_replication_slot_timeout = 0, then SELECT pg_reload_conf(),"
 _IDLE = "idle_timeout"
+_ENDANGERED = ("unreserved", "lost")
+_SMALL_PART = 5
+"""One of so many parts of what the server lets a slot retain is a small rest."""
+_MEGABYTE = 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +238,28 @@ def retained_log(session: Session, slot: str) -> RetainedLog | None:
     if row is None:
         return None
     status, size, left, catalog_xmin_age, idle = row
-    return RetainedLog(status, size, left, catalog_xmin_age, oldest_transaction(session), idle, _idle_limit(session))
+    dangers = tuple(slot_dangers(status, size, left, idle, _idle_limit(session)))
+    return RetainedLog(status, size, left, catalog_xmin_age, oldest_transaction(session), dangers)
+
+
+def slot_dangers(
+    status: str, size: int | None, left: int | None, idle: timedelta | None, idle_limit: timedelta | None
+) -> Iterator[Danger]:
+    """Yield why the slot may be lost soon. `size`: bytes that it retains; `left`: bytes that may be written before it
+    is in danger; `idle`: for how long nobody has read it."""
+    nearly_used = size is not None and left is not None and left * _SMALL_PART <= size + left
+    if status in _ENDANGERED or nearly_used:
+        rest = "" if left is None else f"; {max(0, left) // _MEGABYTE:,} MB may be written before it may be lost"
+        yield Danger(
+            f"the replication slot is in danger: wal_status {status}{rest}",
+            "read the log with `tranrepl run FILE`, or raise max_slot_wal_keep_size at the Publisher",
+        )
+    if idle is not None and idle_limit is not None and (idle_limit - idle) * _SMALL_PART <= idle_limit:
+        yield Danger(
+            f"the replication slot is in danger: it was not read for {idle.total_seconds() / 60:,.0f} minutes, and "
+            f"after {idle_limit} (idle_replication_slot_timeout) the server invalidates it",
+            "read the log with `tranrepl run FILE`, or raise idle_replication_slot_timeout at the Publisher",
+        )
 
 
 def idle_warnings(session: Session, longest_pause: timedelta | None) -> Iterator[str]:

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.notifications import YIELD, notify
+from tranrepl.error_numbers import LOG_IN_USE
 from tranrepl.errors import ReplicationError
 
 Of = TypeVar("Of")
-_IN_USE = "55006"
 PATIENCE_SECONDS = 5.0
 ASK_SECONDS = 0.25
 """How often the log is asked for, as long as another job has it."""
@@ -21,7 +21,7 @@ ASK_SECONDS = 0.25
 
 def is_in_use(error: ReplicationError) -> bool:
     """Return whether the log was not to be had because another session reads it."""
-    return error.report.code == _IN_USE
+    return error.report.code in LOG_IN_USE
 
 
 def asking_for_the_log(database: DatabaseConnection, publication_id: int, work: Callable[[], Of]) -> Of:
