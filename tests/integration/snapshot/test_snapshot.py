@@ -106,6 +106,23 @@ def test_pre_creation_cmd(databases: DatabasesFactory, tmp_path: Path, command: 
     assert site.at_publisher("SELECT count(*) FROM vendor WHERE rating > 1") == [(300,)]
 
 
+def test_rows_are_deleted_before_those_that_they_refer_to(databases: DatabasesFactory, tmp_path: Path) -> None:
+    articles = [{"source": f"public.{it}", "pre_creation_cmd": "delete"} for it in ("vendor", "orders")]
+    site = vendors_and_orders(databases(), tmp_path, articles)
+    site.at_subscriber(
+        TABLES,
+        "INSERT INTO vendor VALUES (9000, 'theirs', 0)",
+        "INSERT INTO orders VALUES (9000, 9000, 1)",
+        "CREATE FUNCTION has_orders() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF EXISTS (SELECT FROM orders WHERE vendor_id = OLD.vendor_id) THEN RAISE 'vendor % has orders', "
+        "OLD.vendor_id; END IF; RETURN OLD; END $$",
+        "CREATE TRIGGER has_orders BEFORE DELETE ON vendor FOR EACH ROW EXECUTE FUNCTION has_orders()",
+    )
+    site.set_up()
+    site.take_snapshot()
+    assert site.at_subscriber("SELECT (SELECT count(*) FROM vendor), (SELECT count(*) FROM orders)") == [(500, 2000)]
+
+
 def test_rows_in_the_way_are_told_by_check(databases: DatabasesFactory, tmp_path: Path) -> None:
     """Compare the warnings with the tables that a snapshot would be taken of, and no others."""
     site = vendors_and_orders(databases(), tmp_path, ["public.vendor"])

@@ -15,9 +15,11 @@ from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article, PreCreation
 from tranrepl.subscriber.base.sql_loader import SqlLoader
 from tranrepl.subscriber.base.statements import Parameters, Statement
+from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle
+from tranrepl.subscriber.subscription import SubscriptionPosition
 
 _COLUMNS = (
     Column("id", "integer", key=1),
@@ -109,6 +111,26 @@ def test_a_bulk_insert_names_the_row_that_does_not_fit(
             with pytest.raises(DataError, match="price"):
                 loader.load(it.article, 2, [b"7\tok\t1.00\n8\tno number of theirs\tNaN\n"])
     assert _rows(site) == _LOADED
+
+
+@pytest.mark.parametrize("kind", ["postgres statements", "sqlite statements"])
+def test_rows_that_a_delivery_on_its_way_still_commits_are_in_the_way(
+    kind: str, make_site: Callable[[str], Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site(kind)
+    it = _article(site, PreCreation.NONE)
+    locks = Subscriber.position
+
+    def delivered_meanwhile(self: Subscriber) -> SubscriptionPosition:
+        site.execute("INSERT INTO item (id, name) VALUES (5, 'delivered')")
+        return locks(self)
+
+    monkeypatch.setattr(Subscriber, "position", delivered_meanwhile)
+    with dialect_of(site.connection).snapshot(site.connection, KEY, "test") as target:
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="holds rows"):
+                target.begin("first", [it], whole=True, not_for_replication=False)
+    assert len(site.rows("item", "id")) == 1
 
 
 @pytest.mark.parametrize("command", list(PreCreation))

@@ -179,6 +179,9 @@ class Snapshot:
                 raise half_delivered(self.where)
             fence = fence_after(position.watermark)
             self._model.move_watermark(position.watermark, fence)
+            # A delivery that was on its way may have filled a table meanwhile.
+            for problem in self.problems(articles):
+                raise problem
             interrupted = self._interrupted(articles)
             with self._transaction():
                 # Ranges that still load hold these rows first, and the tables after.

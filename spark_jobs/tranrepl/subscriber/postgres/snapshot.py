@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from psycopg import sql
 
-from tranrepl.errors import DataError
+from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
@@ -49,10 +49,14 @@ class PostgresEmptiedTables(EmptiedTables):
         return {name: wanted[name] - {it.name for it in table.columns} for name, table in tables.items()}
 
     def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
-        """Delete the rows by one statement: foreign keys among the tables, which stay, are checked at its end."""
-        del parents
-        if rows:
+        """Delete the rows; those of tables that make a circle by one statement: its end checks foreign keys."""
+        try:
+            super().delete_all(rows, parents)
+        except ConfigurationError:
             self._driver.execute(delete_on_own_path([*map(_deletion, rows)]))
+
+    def delete(self, rows: OwnedRows) -> None:
+        self._driver.execute(delete_on_own_path([_deletion(rows)]))
 
     def may_truncate(self, it: SnapshotArticle) -> bool:
         table = qualified(it.article.destination).as_string(self._driver)
@@ -90,7 +94,8 @@ class PostgresSnapshot(Snapshot):
             self._model.set_up_destination(it.settings, it.source)
         with translated_errors(self.where):
             self._defer_indexes(articles)
-            self._empty(articles, interrupted)
+            parents = {} if not_for_replication else self._tables.parents(articles)
+            self._empty(articles, interrupted, parents)
 
     def _drop(self, articles: Sequence[SnapshotArticle]) -> None:
         found = [it for it in articles if self._model.has_destination(it.article.destination)]
@@ -98,7 +103,12 @@ class PostgresSnapshot(Snapshot):
             tables = sql.SQL(", ").join(qualified(it.article.destination) for it in found)
             self._driver.execute(sql.SQL("DROP TABLE {}").format(tables))
 
-    def _empty(self, articles: Sequence[SnapshotArticle], interrupted: Collection[str]) -> None:
+    def _empty(
+        self,
+        articles: Sequence[SnapshotArticle],
+        interrupted: Collection[str],
+        parents: Mapping[str, Collection[str]],
+    ) -> None:
         truncated: list[SnapshotArticle] = []
         deleted: list[OwnedRows] = []
         for it in articles:
@@ -113,7 +123,7 @@ class PostgresSnapshot(Snapshot):
                     deleted.append(it.owned)
         if truncated:
             self._tables.truncate(truncated)
-        self._tables.delete_all(deleted, {})
+        self._tables.delete_all(deleted, parents)
 
     def _defer_indexes(self, articles: Sequence[SnapshotArticle]) -> None:
         """Drop the indexes of tables that setup made and that this login may alter, to build them after the load."""
