@@ -1,20 +1,67 @@
-"""A Subscriber's tables as Airflow's assets, for DAGs that are scheduled by their deliveries."""
+"""A Subscriber's tables as Airflow's assets, for DAGs that are scheduled by their deliveries.
+
+Each table has two: one of ours, which names publication and subscription, and one with the address that providers of
+Airflow and OpenLineage give the same table. Sources: the `asset-uris` of Airflow's providers; OpenLineage, "Naming".
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias, Context
 
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Publication
+from tranrepl_airflow.job_connections import resolve_connections
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheme:
+    """How the tables of a kind of database are addressed."""
+
+    name: str
+    port: int
+    """The one that is meant where the connection names none."""
+    schemas: bool = True
+    """A database has schemas; else a schema is a database."""
+
+
+_MYSQL = _Scheme("mysql", 3306, schemas=False)
+_POSTGRES = _Scheme("postgres", 5432)
+_SCHEMES = {
+    "postgres": _POSTGRES,
+    "postgresql": _POSTGRES,
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+    "mssql": _Scheme("mssql", 1433),
+}
+"""By the kind of connection. Tables of others have no address that other DAGs would know."""
 
 
 def subscriber_table(publication: str, subscription: str, table: TableName) -> Asset:
     """Return the asset of a Subscriber's table: `x-tranrepl://publication/subscription/schema.table`."""
     return Asset(uri=f"x-tranrepl://{publication}/{subscription}/{quote(str(table))}")
+
+
+def standard_asset(connection: Connection, table: TableName) -> Asset | None:
+    """Return the asset of a table by its address, as `postgres://host:port/database/schema/table`; None where the kind
+    of database has no such address, or the connection names no single host."""
+    scheme, host = _SCHEMES.get(connection.kind), connection.host or ""
+    if scheme is None or not host or host.startswith("/") or "," in host:
+        return None
+    first = connection.database or "" if scheme.schemas else table.schema
+    parts = (first, table.schema, table.table) if scheme.schemas else (first, table.table)
+    address = f"[{host}]" if ":" in host else host
+    path = "/".join(quote(it, safe="") for it in parts)
+    return Asset(uri=f"{scheme.name}://{address}:{connection.port or scheme.port}/{path}")
 
 
 def subscription_alias(publication: str, subscription: str) -> AssetAlias:
@@ -26,12 +73,28 @@ def subscription_alias(publication: str, subscription: str) -> AssetAlias:
 def add_events(
     context: Context, alias: AssetAlias, publication: Publication, subscription: str, extras: Mapping[str, Any]
 ) -> None:
-    """Let the task, when it succeeds, emit an event for each article's table at the Subscriber.
+    """Let the task, when it succeeds, emit an event for each asset of each article's table at the Subscriber.
 
     `extras` holds by article (source table) what the event says besides.
     """
+    connection = _connection(publication, subscription) if any(extras.values()) else None
     for article in publication.articles:
         extra = extras.get(str(article.source))
         if extra:
-            table = subscriber_table(publication.publication, subscription, article.at(subscription).destination_table)
-            context["outlet_events"][alias].add(table, extra=extra)
+            table = article.at(subscription).destination_table
+            context["outlet_events"][alias].add(
+                subscriber_table(publication.publication, subscription, table), extra=extra
+            )
+            standard = None if connection is None else standard_asset(connection, table)
+            if standard is not None:
+                context["outlet_events"][alias].add(standard, extra=extra)
+
+
+def _connection(publication: Publication, subscription: str) -> Connection | None:
+    """Return the Subscriber's connection; None where it is gone since: what was delivered stays delivered."""
+    wanted = publication.subscription(subscription).connection
+    try:
+        return resolve_connections([wanted]).by_id[wanted]
+    except ConfigurationError as error:
+        log.warning("no event with the table's address: %s", error.message)
+        return None

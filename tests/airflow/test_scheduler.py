@@ -170,7 +170,13 @@ def airflow(
     through_it = connection_environment([network.connection])
     connections["AIRFLOW_CONN_STEADY_SUBSCRIBER"] = through_it["AIRFLOW_CONN_SUBSCRIBER"]
     _write_publication_with_snapshots(dags / "publications", sites["live"])
-    (dags / "vendor_report.py").write_text(_waiting_dag("live/reporting/public.item"), encoding="utf-8")
+    there = sites["live"].databases.subscriber
+    addresses = {
+        "vendor_report": "x-tranrepl://live/reporting/public.item",
+        "address_report": f"postgres://{there.host}:{there.port}/{there.database}/public/item",
+    }
+    for name, uri in addresses.items():
+        (dags / f"{name}.py").write_text(_waiting_dag(name, uri), encoding="utf-8")
     logs = tmp_path / "logs"
     logs.mkdir()
     with shared_spark(spark, tmp_path / "bin") as path:
@@ -223,12 +229,12 @@ def _write_publication_with_snapshots(folder: Path, site: Site) -> None:
     (folder / "copied.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
 
-def _waiting_dag(table: str) -> str:
-    """Return the docs' example of a DAG that waits for another table."""
+def _waiting_dag(name: str, uri: str) -> str:
+    """Return the docs' example of a DAG that waits, by another name and for another table."""
     text = (CHECKOUT / "docs" / "how-to" / "wait-for-a-delivery.md").read_text(encoding="utf-8")
     code = text.split("```python\n")[1].split("```")[0]
-    assert "purchasing/reporting/purchasing.vendor" in code
-    return code.replace("purchasing/reporting/purchasing.vendor", table)
+    assert "x-tranrepl://purchasing/reporting/purchasing.vendor" in code
+    return code.replace("x-tranrepl://purchasing/reporting/purchasing.vendor", uri).replace("vendor_report", name)
 
 
 @pytest.fixture
@@ -255,9 +261,10 @@ def test_the_scheduler(
     tmp_path: Path,
 ) -> None:
     live, past = sites["live"], sites["past"]
-    expected = {"live", "past", "vendor_report"}
+    expected = {"live", "past", "vendor_report", "address_report"}
     _wait("DAGs", lambda: expected <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
     api.unpause("vendor_report")
+    api.unpause("address_report")
     api.unpause("past")
     _wait("the one interval of the past that is the latest", lambda: api.runs("past", "scheduled"))
     _backfill_each_interval_by_itself(past, api, postgres)
@@ -277,8 +284,9 @@ def test_the_scheduler(
     note = re.compile("reporting: (snapshot of .* rows?, )?(delivered .* commands?, latency .* s|nothing to deliver)")
     assert [run["note"] for run in runs if not note.fullmatch(run["note"] or "")] == []
     _assert_all_green(api, _wait("the scheduled runs", lambda: api.runs("live", "scheduled"))[0])
-    waiting = _wait("the DAG that waits for a delivery", lambda: api.runs("vendor_report", "asset_triggered"))
-    assert {run["state"] for run in waiting} == {"success"}
+    for name in ("vendor_report", "address_report"):
+        waiting = _wait("the DAG that waits for a delivery", partial(api.runs, name, "asset_triggered"))
+        assert {run["state"] for run in waiting} == {"success"}
     _assert_each_change_arrived_once(live)
     api.pause("live")
     pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
