@@ -104,7 +104,7 @@ class AdministrationOperator(PublicationOperator):
             return _tested(publication)
         if action is AdministrationAction.ACKNOWLEDGE:
             who = context["dag_run"].triggering_user_name or "Airflow"
-            return "\n".join(acknowledge_errors(topology, who)) or "no error stands"
+            return "\n".join(acknowledge_errors(topology, who)) or "no error is open"
         subscription, text = chosen_subscription(context), chosen_transaction(context)
         if subscription is None or text is None:
             raise ConfigurationError(f"{action}: a subscription and an xact_seqno are needed")

@@ -165,7 +165,7 @@ def _report(context: Mapping[str, Any]) -> ErrorReport:
     error = context.get("exception")
     if isinstance(error, ReplicationFailed):
         return error.report
-    # A worker that was killed leaves Airflow's words for it, and whatever else is raised its own.
+    # A killed worker leaves Airflow's words for it; any other error has its own.
     return ErrorReport(kind=ErrorKind.INTERNAL, message=str(redact(str(error or "the task ended without a report"))))
 
 

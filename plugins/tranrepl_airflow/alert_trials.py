@@ -26,7 +26,7 @@ def tried(publication: Publication) -> list[AlertTrial]:
 
 
 def sent(publication: Publication) -> list[AlertTrial]:
-    """Send one test alert through each notifier, whatever its level."""
+    """Send one test alert through each notifier, at any level."""
     fields = trial_alert(publication.publication)
 
     def send(alert: Alert) -> str:

@@ -1,5 +1,5 @@
-"""What each alert says, from which error and with which remedy. Notifiers send it (`notifiers`), and a task's callbacks
-and operators have it sent (`alert_callbacks`)."""
+"""Texts of alerts, from their errors and remedies. Notifiers send them (`notifiers`), called
+by a task's callbacks and operators (`alert_callbacks`)."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def _add_group(group: Group, publication: Publication, settings_file: str | None
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
     pool = pool_name(publication.publication, subscription)
-    # A continuous agent delivers whatever is stored until its end.
+    # A continuous agent delivers all that is stored until its end.
     committed_before, continuous_until = "" if publication.is_continuous else RUN_BOUND, run_end(publication)
     with TaskGroup(subscription, prefix_group_id=False):
         if group.initialize is not None:

@@ -1,4 +1,4 @@
-"""What Airflow's UI says of DAGs and tasks: what each is for, and what to do where it fails."""
+"""Texts of DAGs and tasks for Airflow's UI: the purpose of each, and the way on where it fails."""
 
 from __future__ import annotations
 

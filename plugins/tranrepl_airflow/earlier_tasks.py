@@ -1,4 +1,4 @@
-"""How the tasks that ran before this one in the same run have ended."""
+"""Results of the tasks that ran before this one in the same run."""
 
 from __future__ import annotations
 

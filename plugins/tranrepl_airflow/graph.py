@@ -93,7 +93,7 @@ def replication_graph(publication: Publication) -> Graph:
 
 def _group(settings: Subscription, first_after: tuple[Dependency, ...]) -> Group:
     subscription, initialize = settings.name, None
-    # What is stored is delivered whatever stopped the log reader.
+    # What is stored is delivered although the log reader has failed.
     first_starts = StartRule.ALL_ENDED
     if settings.sync_type is SyncType.AUTOMATIC:
         initialize = Task(f"{subscription}.initialize", first_after, first_starts, SEVERAL_TRIES)

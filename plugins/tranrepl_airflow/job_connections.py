@@ -1,4 +1,4 @@
-"""The connections a Spark job needs, from whatever secrets backend Airflow has, to the job's environment."""
+"""The connections a Spark job needs, from any secrets backend of Airflow, to the job's environment."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def resolve_connections(connection_ids: Iterable[str]) -> JobConnections:
 
 
 def find_connection(connection_id: str) -> AirflowConnection | None:
-    """Return the connection, or None where no secrets backend has it. Whatever else goes wrong is raised."""
+    """Return the connection, or None where no secrets backend has it. Any other error is raised."""
     try:
         return BaseHook.get_connection(connection_id)
     except AirflowNotFoundException:

@@ -236,7 +236,7 @@ class LogReaderOperator(ReplicationSparkOperator):
     def _run(self, context: Context) -> JobResult:
         """Run the job; where it is continuous, again after errors that may pass by themselves, and look for what should
         be warned of meanwhile."""
-        # Imported here: database drivers are not for whoever parses a DAG file.
+        # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.admin.run import read_log
         from tranrepl.topology import Topology
 

@@ -1,4 +1,4 @@
-"""What a person may choose for a run that is triggered by hand, as Airflow's form shows it."""
+"""Parameters of runs that are triggered by hand, as Airflow's form shows them."""
 
 from __future__ import annotations
 

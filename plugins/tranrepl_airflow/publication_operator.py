@@ -1,4 +1,4 @@
-"""Tasks about one publication that start no Spark job: what they have in common, clean-up, and the one that stands for
+"""Tasks about one publication that start no Spark job: what they have in common, clean-up, and the one in place of
 a publication whose settings cannot be used."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run did and left, through Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as Airflow is configured.
+"""A run's results and backlog in Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as Airflow is configured.
 
 Where metrics are off, nothing is asked for.
 """

@@ -1,7 +1,7 @@
 """A listener in the scheduler: a finished run's note says what was delivered, or what stopped it.
 
-A task cannot write a note, but the scheduler can when it ends a run, in the very transaction that does. Whatever goes
-wrong here is logged, and the run ends all the same. A note that a person wrote is left alone.
+A task cannot write a note, but the scheduler can when it ends a run, in the very transaction that does. An error here
+is logged, and the run ends all the same. A note that a person wrote is left alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a task or a run did, in a few words: "delivered 804 commands, latency 3.1 s".
+"""The result of a task or a run in a few words: "delivered 804 commands, latency 3.1 s".
 
 Of a task, Airflow's list of task instances shows them in the column Map Index, which only mapped tasks use otherwise.
 """

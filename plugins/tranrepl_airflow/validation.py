@@ -27,7 +27,7 @@ from tranrepl_airflow.parameters import is_to_be_validated, validation_parameter
 from tranrepl_airflow.summary import counted
 
 NOT_BACKFILLED = ["scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization"]
-"""Every kind of run but a backfill: whatever its interval, a validation compares the rows of now."""
+"""Every kind of run but a backfill: a validation compares the rows of now, for any interval."""
 _MOST_ROWS = 20
 """Differing rows of an article that are named in the log and in the XCom."""
 

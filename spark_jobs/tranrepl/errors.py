@@ -1,4 +1,4 @@
-"""What can go wrong, one class per kind. Whoever decides about a retry decides by the class, never by the text."""
+"""Errors, one class per kind. A retry is decided by the class, never by the text."""
 
 from __future__ import annotations
 

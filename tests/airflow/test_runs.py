@@ -157,7 +157,7 @@ def test_what_is_stored_is_delivered_though_the_log_reader_failed(run: Run, fake
     assert finished.state == FAILED
     assert states(finished) == outcome(FAILED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
     assert fake_spark.jobs == ["log_reader", "streams"]
-    assert len(events_of(finished)) == 1
+    assert len(all_events_of(finished)) == 1
 
 
 def test_nothing_is_delivered_where_the_log_went_back(run: Run, fake_spark: FakeSpark) -> None:

@@ -1,1 +1,1 @@
-"""Replication Monitor: pages within Airflow's UI that show where every publication stands."""
+"""Replication Monitor: pages within Airflow's UI with the state of every publication."""

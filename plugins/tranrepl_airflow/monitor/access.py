@@ -1,4 +1,4 @@
-"""Who may see what: the rights of Airflow's own auth manager, by DAG."""
+"""Rights to see and to do, by DAG, from Airflow's own auth manager."""
 
 from __future__ import annotations
 

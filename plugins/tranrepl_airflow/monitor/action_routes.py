@@ -17,7 +17,7 @@ from tranrepl.settings.publication import Publication
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.actions import Action, ActionRequest, dag_id_of
 from tranrepl_airflow.monitor.commands import Transaction, shown_transactions
-from tranrepl_airflow.monitor.errors import ShownError, next_transaction, standing_failures
+from tranrepl_airflow.monitor.errors import ShownError, next_transaction, open_failures
 from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
 from tranrepl_airflow.monitor.queries import STORE, query_store
 from tranrepl_airflow.monitor.recent_runs import FollowedRun, HandRun, LastCheck, followed_run, last_check, recent_runs
@@ -95,7 +95,7 @@ class ActionRoutes:
             "chosen_subscription": subscription,
             "chosen_article": article,
             "repair": repair,
-            "standing": len(failures),
+            "open_errors": len(failures),
             "paused": [dag_id for dag_id, paused in _dags(name, reader).items() if paused],
         }
         return self._renderer.page(request, "actions.html", shown)
@@ -148,7 +148,7 @@ class ActionRoutes:
 def _failures(publication: MonitoredPublication, *, values: bool) -> tuple[list[ShownError], str | None]:
     def asked(database: DistributionDatabase) -> list[ShownError]:
         database.publications.get(publication.publication)
-        return standing_failures(database, publication, values=values)
+        return open_failures(database, publication, values=values)
 
     found = query_store(publication, asked)
     return ([], error_line(STORE, found)) if isinstance(found, ReplicationError) else (found, None)

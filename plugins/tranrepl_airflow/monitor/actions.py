@@ -1,4 +1,4 @@
-"""What a person can do from the monitor: each action is a run of one of the publication's DAGs, with parameters."""
+"""Actions of the monitor: each is a run of one of the publication's DAGs, with parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each chart of a publication is called, what its colours mean, and what a part of the time had in words."""
+"""Titles of a publication's charts, meanings of their colours, and measurements in words."""
 
 from __future__ import annotations
 

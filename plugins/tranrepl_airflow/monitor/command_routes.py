@@ -94,13 +94,13 @@ class CommandRoutes:
 
     def _answer(self, name: str, reader: Reader, query: CommandQuery) -> CommandsAnswer:
         publication, values = readable_publication(name, reader), _sees_values(name, reader)
-        # Whether a key is found tells of a value.
+        # Whether a key is found reveals a value.
         if query.key.strip() and not values:
             raise HTTPException(403)
         return CommandsQuestion(publication, values).page(query.choice(), query.failing or None)
 
     def whole(self, request: Request, name: str, reader: ReaderDep, xact_seqno: str, command_id: int) -> HTMLResponse:
-        """Show one command, whatever its length."""
+        """Show one command, of any length."""
         shown = {"name": name, "it": self.whole_data(name, reader, xact_seqno, command_id)}
         return self._renderer.page(request, "command.html", shown)
 

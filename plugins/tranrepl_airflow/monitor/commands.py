@@ -20,7 +20,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl_airflow.job_connections import resolve_connections
-from tranrepl_airflow.monitor.errors import ShownError, standing_failures
+from tranrepl_airflow.monitor.errors import ShownError, open_failures
 from tranrepl_airflow.monitor.publications import MonitoredPublication
 from tranrepl_airflow.monitor.queries import STORE, query_store
 
@@ -118,7 +118,7 @@ class CommandsQuestion:
         return None
 
     def _page(self, choice: CommandChoice, failing: str | None, database: DistributionDatabase) -> CommandsAnswer:
-        failures = standing_failures(database, self.publication, values=self.values)
+        failures = open_failures(database, self.publication, values=self.values)
         stopped = next((it for it in failures if it.subscription == failing and it.xact_seqno), None)
         if stopped is not None:
             choice = replace(choice, begin=_shortly_before(stopped))

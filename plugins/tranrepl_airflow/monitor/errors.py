@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.distributor.database.errors import Failure, RecordedError, newest_failures, standing_errors
+from tranrepl.distributor.database.errors import Failure, RecordedError, newest_failures, open_errors
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.stored_commands import first_transaction
 from tranrepl.errors import ErrorKind
@@ -51,14 +51,14 @@ class ShownError(BaseModel):
     first: datetime | None = None
     """When it came first."""
     open: bool = False
-    """It is its agent's newest error, and stands."""
+    """The agent's newest error, and unresolved."""
     acknowledged_at: datetime | None
     acknowledged_by: str | None
     next_steps: list[str] = []
     """What can be done, as lines of a shell; none where it is not open."""
 
     @property
-    def stands(self) -> bool:
+    def unresolved(self) -> bool:
         """Whether somebody has to do something about it."""
         return not (self.healed or self.skipped)
 
@@ -114,7 +114,7 @@ class ErrorQuestion:
     def _shown(self, failure: Failure, *, is_newest: bool) -> ShownError:
         error = failure.newest
         shown = ShownError.of(error, self.settings_file, values=self.may_edit)
-        shown.times, shown.first, shown.open = failure.times, failure.first, is_newest and error.stands
+        shown.times, shown.first, shown.open = failure.times, failure.first, is_newest and error.unresolved
         if self.may_edit:
             shown.key, shown.command = error.report.key, error.report.command
             if shown.open:
@@ -127,13 +127,13 @@ def _agent(error: RecordedError) -> tuple[str | None, bool]:
     return error.subscription, error.of_validation
 
 
-def standing_failures(
+def open_failures(
     database: DistributionDatabase, publication: MonitoredPublication, *, values: bool
 ) -> list[ShownError]:
     """Return the newest errors of each subscription that stand, with what they say only where `values`."""
     record = database.publications.find(publication.publication)
     with database.transaction() as connection:
-        errors: Sequence[RecordedError] = () if record is None else standing_errors(connection, record.publication_id)
+        errors: Sequence[RecordedError] = () if record is None else open_errors(connection, record.publication_id)
     return [ShownError.of(it, publication.settings_file, values=values) for it in errors]
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from tranrepl.admin.early_warnings import Known, WarningKind, standing_warnings
+from tranrepl.admin.early_warnings import Known, WarningKind, current_warnings
 from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.distributor.database import DistributionDatabase, RecordedError
 from tranrepl.distributor.database.overview import (
@@ -48,7 +48,7 @@ class Run(BaseModel):
 
 
 class Subscription(BaseModel):
-    """Where a subscription stands."""
+    """State of a subscription."""
 
     subscription: str
     state: SubscriptionState
@@ -76,13 +76,13 @@ class RetainedLogState(BaseModel):
     status: str | None
     """The server's own word: reserved, extended, unreserved or lost; None where there is no slot."""
     endangered: bool
-    """Whether there is no slot, or early warnings tell of it."""
+    """Whether there is no slot, or an early warning about it."""
     problem: str | None
     """Why the Publisher could not be asked."""
 
 
 class LogReader(BaseModel):
-    """Where a publication's log reader stands."""
+    """State of a publication's log reader."""
 
     last_run: Run | None
     last_error: ShownError | None
@@ -92,7 +92,7 @@ class LogReader(BaseModel):
 
 
 class StandingWarning(BaseModel):
-    """An early warning that stands, as alerts tell it once."""
+    """An early warning whose reason is still there; its alert is sent once."""
 
     kind: str
     number: str
@@ -134,10 +134,10 @@ class MonitoredState(BaseModel):
         return [it for it in self.warnings if it.subscription == subscription]
 
     @property
-    def standing_errors(self) -> int:
-        """How many agents have an error that stands."""
+    def open_errors(self) -> int:
+        """How many agents have an unresolved error."""
         found = [it.last_error for it in (self.log_reader, *self.subscriptions) if it is not None]
-        return sum(it is not None and it.stands for it in found)
+        return sum(it is not None and it.unresolved for it in found)
 
     @property
     def needs_attention(self) -> bool:
@@ -241,7 +241,7 @@ def _warnings(
             text=it.text,
             remedy=named(it.remedy, place),
         )
-        for it in standing_warnings(publication, facts, datetime.now(UTC))
+        for it in current_warnings(publication, facts, datetime.now(UTC))
     ]
 
 

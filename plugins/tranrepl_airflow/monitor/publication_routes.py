@@ -1,4 +1,4 @@
-"""What the addresses below `/publication/NAME` answer with: a page for each part, and the same as JSON."""
+"""Routes below `/publication/NAME`: a page for each part, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tranrepl.distributor.monitoring.charts import Charts, charts
 from tranrepl.distributor.monitoring.published_articles import PublishedArticle, published_articles
 from tranrepl.distributor.monitoring.registered_settings import RegisteredSettings, registered_settings
 from tranrepl.distributor.monitoring.runs import Agent
+from tranrepl.distributor.monitoring.schema_changes import StoredChange, newest_changes
 from tranrepl.distributor.monitoring.snapshots import SubscriptionSnapshot, newest_snapshots
-from tranrepl.distributor.monitoring.standing_changes import StandingChange, newest_changes
 from tranrepl.model.latency import Leg
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
@@ -158,7 +158,7 @@ class PublicationRoutes:
         """Show the validations."""
         return self._page(request, selection, "validations", _pending_validations(selection))
 
-    def schema_changes(self, selection: SelectionDep) -> Sequence[StandingChange]:
+    def schema_changes(self, selection: SelectionDep) -> Sequence[StoredChange]:
         """Return the newest schema changes in their order, and which subscriptions have them."""
         return PendingPart(selection.publication, _changes).answer()
 
@@ -230,7 +230,7 @@ def _charts(chosen: ChartRange, subscription: str) -> PartQuery[Charts]:
     return lambda connection, record: charts(connection, record, chosen.period, subscription or None)
 
 
-def _changes(connection: Any, record: Any) -> Sequence[StandingChange]:
+def _changes(connection: Any, record: Any) -> Sequence[StoredChange]:
     return newest_changes(connection, record, _MOST_CHANGES)
 
 

@@ -53,7 +53,7 @@ class _NotSetUp:
 
 
 def query_store(publication: Publication, query: Callable[[DistributionDatabase], Answer]) -> Answer | ReplicationError:
-    """Return the answer of a publication's distribution database and its store, or the error that stands for it. Raises
+    """Return the answer of a publication's distribution database and its store, or the error in its place. Raises
     what is a bug."""
 
     def ask() -> Answer:

@@ -1,4 +1,4 @@
-"""What was done to a publication by hand lately, as Airflow's own tables have it."""
+"""Runs of a publication that were triggered by hand lately, from Airflow's own tables."""
 
 from __future__ import annotations
 

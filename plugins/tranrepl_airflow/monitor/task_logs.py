@@ -1,4 +1,4 @@
-"""Which of Airflow's tasks an agent's run was, by the time at which it began.
+"""The task in Airflow of an agent's run, found by the time at which it began.
 
 Both times are of the machine that the task ran on. A publication's tasks of one kind never run two at once.
 """

@@ -108,7 +108,7 @@ def unpause(user: BaseUser, dag_id: str) -> Unpaused:
 
 
 def _record(user: BaseUser, dag_id: str, conf: Mapping[str, Any], event: str = _EVENT) -> None:
-    """Write what is asked for, before it is done, whatever comes of it."""
+    """Write what is asked for, before it is done, and also where it fails."""
     name = user.get_name()
     with create_session() as session:
         session.add(

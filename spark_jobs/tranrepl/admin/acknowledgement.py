@@ -19,9 +19,9 @@ def acknowledge_errors(topology: Topology, who: str) -> list[str]:
         record = database.publications.get(topology.publication.publication)
         with database.transaction() as connection:
             found = newest_errors(connection, record.publication_id, _MOST)
-        standing = [it for it in found if it.stands]
-        database.errors.acknowledge([it.id for it in standing], who)
-    return [f"acknowledged: {_in_words(it)}" for it in standing]
+        unresolved = [it for it in found if it.unresolved]
+        database.errors.acknowledge([it.id for it in unresolved], who)
+    return [f"acknowledged: {_in_words(it)}" for it in unresolved]
 
 
 def _in_words(error: RecordedError) -> str:

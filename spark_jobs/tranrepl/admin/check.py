@@ -282,7 +282,7 @@ def _subscriber(
             checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in tables]))
         waiting: dict[TableName, str] = {}
         with suppress(ReplicationError):
-            # Rights that are missing are told where all of them are.
+            # Missing rights are reported together, elsewhere.
             waiting |= waiting_warnings(database, _registered(topology.publication, database), subscriber)
         waiting |= {source: it.warning for source, it in checked.unread.items()}
         checked.warnings.extend(waiting[it.source] for it, _ in tables if it.source in waiting)

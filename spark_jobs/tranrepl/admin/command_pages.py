@@ -1,4 +1,4 @@
-"""Stored commands a page at a time, from any place on, with bounded work for each page whatever is stored."""
+"""Stored commands a page at a time, from any place on, with bounded work for each page."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _fitting(table: pa.Table, choice: CommandChoice, articles: Mapping[int, Regi
 
 
 def _part_of(key: str) -> str:
-    """Return a part of the key that any image of its row has, whatever is escaped there."""
+    """Return a part of the key that any image of its row has, escaped or not."""
     return max(re.findall(r"[0-9A-Za-z]+", key.rpartition(" = ")[2]), key=len, default="")
 
 

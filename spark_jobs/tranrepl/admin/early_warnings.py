@@ -103,12 +103,12 @@ def new_early_warnings(topology: Topology) -> list[EarlyWarning]:
             log.warning("The Publisher's log was not checked for early warnings: %s", error.message)
             retained, unknown = None, _OF_PUBLISHER
         known = Known(overview, retained, store_space(record.store))
-        standing = standing_warnings(publication, known, datetime.now(UTC))
-        new = database.warnings.take_new(record, {(it.subscription, it.kind.value) for it in standing}, unknown)
-    return [it for it in standing if (it.subscription, it.kind.value) in new]
+        current = current_warnings(publication, known, datetime.now(UTC))
+        new = database.warnings.take_new(record, {(it.subscription, it.kind.value) for it in current}, unknown)
+    return [it for it in current if (it.subscription, it.kind.value) in new]
 
 
-def standing_warnings(publication: Publication, known: Known, now: datetime) -> list[EarlyWarning]:
+def current_warnings(publication: Publication, known: Known, now: datetime) -> list[EarlyWarning]:
     """Return all warnings that hold now, reported or not."""
     found = [] if known.retained is None else list(_of_log(publication, known.retained))
     found += _of_store(publication, known.space)
@@ -180,8 +180,8 @@ def _of_agent(
 ) -> EarlyWarning | None:
     """Return the warning of an agent that has not run, or that has begun and says nothing; None where all is well, or
     where it never ran."""
-    told_from = None if last is None else silence_told_from(publication, last)
-    if last is None or told_from is None or now < told_from:
+    warns_from = None if last is None else warns_of_silence_from(publication, last)
+    if last is None or warns_from is None or now < warns_from:
         return None
     agent = f"the delivery to subscription {subscription}" if subscription else "the log reader"
     silent = f"{(now - last.time).total_seconds() / 60:,.0f} minutes"
@@ -250,8 +250,8 @@ _AFTER_RUN = timedelta(minutes=15)
 _STARTS = 2000
 
 
-def silence_told_from(publication: Publication, last: NewestRun) -> datetime | None:
-    """Return from when on it is told that an agent has said nothing since; None where no schedule lets it run.
+def warns_of_silence_from(publication: Publication, last: NewestRun) -> datetime | None:
+    """Return from when on a warning says that an agent has reported nothing; None where no schedule lets it run.
 
     A continuous agent says something when it has work, and at a run's end.
     """

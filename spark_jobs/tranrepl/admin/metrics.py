@@ -1,4 +1,4 @@
-"""What `tranrepl status` knows, as OpenMetrics' families. What is not known has no sample."""
+"""The report of `tranrepl status` as OpenMetrics' families. An unknown value has no sample."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from tranrepl.admin.recorded_definitions import standing_articles
+from tranrepl.admin.recorded_definitions import articles_as_applied
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
 from tranrepl.distributor.stale_articles import reinitialize_or_stop_at, waits_for_snapshot
 from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
@@ -42,8 +42,8 @@ def missing_tables(
     delivered = delivered_articles(database, record, subscription)
     if not delivered or subscriber.find_watermark() is None:
         return {}
-    standing = standing_articles(database, record, subscriber, list(delivered.values()))
-    articles = dict(zip(delivered, standing, strict=True))
+    applied = articles_as_applied(database, record, subscriber, list(delivered.values()))
+    articles = dict(zip(delivered, applied, strict=True))
     found = {
         article.source: _missing(subscriber, article, table, articles[article.source])
         for article, table in tables
@@ -54,11 +54,11 @@ def missing_tables(
 
 
 def _missing(
-    subscriber: Subscriber, article: Article, table: TableDescription, standing: RegisteredArticle
+    subscriber: Subscriber, article: Article, table: TableDescription, applied: RegisteredArticle
 ) -> str | None:
     if not subscriber.has_destination(article.destination_table):
         return f"table {article.destination_table}"
-    division = standing.definition.division
+    division = applied.definition.division
     # Others are new: the Publisher's log brings their rows.
     had = {it.table for it in division.partitions} if division is not None else set()
     lacking = subscriber.lacking_partitions(article, table)
@@ -103,7 +103,7 @@ def reinitialize_or_stop_missing(
     tables: PublishedTables,
 ) -> Iterator[str]:
     """Let each article whose table, or a partition of it, is missing wait for a snapshot, or stop it; yield what was
-    done. It comes before the tables are made: whoever is killed in between has not made an empty one in silence."""
+    done. It comes before the tables are made: a job that is killed in between has not made an empty one in silence."""
     missing = missing_tables(database, record, subscription, subscriber, tables)
     for source, what in missing.items():
         registered = database.subscriptions.get(record, subscription)

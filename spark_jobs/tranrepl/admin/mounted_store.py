@@ -1,4 +1,4 @@
-"""Whether this user can write the command store, where it is on a mounted path."""
+"""Check that this user can write the command store on a mounted path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Subscriptions that are to begin with what is stored, where that is of earlier definitions of the tables.
 
 `setup` makes a new Subscriber's tables as the Publisher's are now, and records that. Commands of before a stored schema
-change do not fit them, or would put values into other columns: nothing is told of that at the Subscriber.
+change do not fit them, or would put values into other columns: the Subscriber reports nothing of that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the ends of a publication are: as its file says, or, where the file is gone, as they are registered."""
+"""The ends of a publication: from its file or, where the file is gone, as they are registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which definition each article's table stands at, as setup records it at the Subscribers."""
+"""The definition applied to each article's table, as setup records it at the Subscribers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tranrepl.subscriber.schema_changes import chain_of_changes
 
 
 def record_definitions(database: DistributionDatabase, record: PublicationRecord, subscriber: Subscriber) -> None:
-    """Record that the Subscriber's tables stand at the definitions in force, but for those that schema changes have
-    still to bring there; and that it gets no more rows of articles that are not in force."""
+    """Record the definitions in force as applied at the Subscriber, but for those that schema changes have still to
+    bring there; and that it gets no more rows of articles that are not in force."""
     waiting = {it.article_id for it in waiting_articles(database, record, subscriber)}
     registered = database.articles.registered(record, subscriber.key.subscription)
     subscriber.record_definitions([it for it in registered if it.article_id not in waiting])
@@ -23,13 +23,13 @@ def record_definitions(database: DistributionDatabase, record: PublicationRecord
     subscriber.release_tables([*names, *chain.from_iterable(names.values())])
 
 
-def standing_articles(
+def articles_as_applied(
     database: DistributionDatabase,
     record: PublicationRecord,
     subscriber: Subscriber,
     wanted: Sequence[RegisteredArticle],
 ) -> list[RegisteredArticle]:
-    """Return the wanted articles, but in the definition that their tables stand at where schema changes have still to
+    """Return the wanted articles, but in the definition applied to their tables where schema changes have still to
     bring them to the wanted one."""
     waiting = waiting_articles(database, record, subscriber)
     if not waiting:
@@ -37,8 +37,8 @@ def standing_articles(
     by_id = database.articles.by_id(record, subscriber.key.subscription)
     # By the table: its name may be another one's meanwhile.
     tables = {by_id[it].source_object_id: by_id[it] for it in subscriber.definitions().values() if it in by_id}
-    standing = {it.source: tables[it.source_object_id] for it in waiting if it.source_object_id in tables}
-    return [standing.get(it.source, it) for it in wanted]
+    applied = {it.source: tables[it.source_object_id] for it in waiting if it.source_object_id in tables}
+    return [applied.get(it.source, it) for it in wanted]
 
 
 def waiting_warnings(
@@ -56,8 +56,8 @@ def waiting_warnings(
 def waiting_articles(
     database: DistributionDatabase, record: PublicationRecord, subscriber: Subscriber
 ) -> list[RegisteredArticle]:
-    """Return the articles, as they are registered, whose tables stand at an earlier definition, from which stored
-    schema changes lead to it."""
+    """Return the articles, as they are registered, whose tables have an earlier definition, from which stored schema
+    changes lead to it."""
     recorded = set(subscriber.definitions().values())
     if not recorded:
         return []

@@ -38,7 +38,7 @@ class Rows(Enum):
 
 def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> None:
     """Forget what is registered of the Publisher's log, stored commands among it, and keep it no longer: the next setup
-    makes both new. It can be done again at any point, and whatever state they are in.
+    makes both new. It can be done again at any point, and in any state of theirs.
 
     Until `begin_after_registration`, or a snapshot, nothing is delivered. Raises TransientError where
     another session reads the log.
@@ -140,7 +140,7 @@ def reinitialize_publication(
     take_snapshot: Callable[[str], JobResult],
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
-    """Make slot, registration and watermarks new, whatever state they are in; the results of snapshots, by
+    """Make slot, registration and watermarks new, in any state of theirs; the results of snapshots, by
     subscription. `checked` is for `PURPOSE_OF[rows]`, without a blocking problem."""
     with _kept_log(topology):
         forget_log(topology, rows, say)

@@ -42,9 +42,9 @@ class Steps:
 def run(subscriptions: Iterable[str], steps: Steps) -> dict[str, JobResult]:
     """Read the log, then give each subscription its snapshot and what is stored. Results by step.
 
-    None of them waits for another one's error to be mended: what is stored is delivered whatever stopped the log
-    reader, and to whoever needs no snapshot whatever stopped that. Only where the log went back, what is stored is not
-    what the Publisher has.
+    None of them waits for another one's error to be mended: what is stored is delivered although the log reader has
+    failed, and to Subscribers that need no snapshot although one has failed. Only where the log was reset, what is
+    stored is not what the Publisher has.
     """
     results = {LOG_READER: steps.read_log()}
     stopped = results[LOG_READER].error
@@ -106,7 +106,7 @@ def _replicate_again(topology: Topology, say: Callable[[str], None]) -> None:
         if known is not None:
             unchanged = registered_article(article, table, known).same_definition(known)
         else:
-            # Whoever took a table out of the publication, and did not drop it, meant that. Commands of one that was
+            # A table that was taken out of the publication, and not dropped, was meant to be. Commands of one that was
             # renamed before are to be delivered first: a snapshot leaves out those of its own name alone.
             unchanged = agrees(article, before) and before is not None and before.source_object_id != table.object_id
         if not unchanged:

@@ -1,4 +1,4 @@
-"""What the settings alone say, before any server is asked."""
+"""Checks of the settings alone, before any server is asked."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missing_tables import reinitialize_or_stop_missing
 from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.admin.old_commands import refuse_old_commands
-from tranrepl.admin.recorded_definitions import record_definitions, standing_articles
+from tranrepl.admin.recorded_definitions import articles_as_applied, record_definitions
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.stale_articles import reinitialize_or_stop
@@ -77,7 +77,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
                 unchanged = [it for it in in_force if is_new or it.source not in changed]
                 articles = [it.at(subscription.name) for it in unchanged]
                 _set_up_subscriber(topology, database, record, subscription, tables, articles, say)
-            # Before they are published again: whoever dies in between does not lose what was missed.
+            # Before they are published again: a crash in between does not lose what was missed.
             for source in sorted(again & {it.source for it in wanted}):
                 for done in reinitialize_or_stop(database, record, publication, source, _ENDED):
                     say(done)
@@ -320,7 +320,7 @@ def _set_up_subscriber(
         )
         for done in _set_up_destinations(subscriber, subscription, tables, missing):
             say(done)
-        for done in subscriber.set_up_procedures(standing_articles(database, record, subscriber, articles)):
+        for done in subscriber.set_up_procedures(articles_as_applied(database, record, subscriber, articles)):
             say(done)
         created = subscriber.set_up_watermark()
         for done in created:

@@ -1,4 +1,4 @@
-"""Whether Spark can write the command store, and remove what it wrote, where the store is no mounted path."""
+"""Check that Spark can write the command store and remove files there, where the store is no mounted path."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`tranrepl teardown`: remove what setup made for a publication, everywhere. It may be interrupted and run again.
 
-All is looked at, and what stands in the way is reported, before anything is changed. The slot goes first, so that the
+All is looked at, and an obstacle is reported, before anything is changed. The slot goes first, so that the
 Publisher keeps no log; the rows that say what else is ours go last.
 """
 
@@ -90,7 +90,7 @@ def plan_teardown_at(ends: PublicationEnds, left: Left = LEFT_NOTHING) -> Teardo
 
 
 def tear_down(teardown: Teardown, say: Say) -> None:
-    """Remove it. `say` reports each thing done. Raises ReplicationError where something stands in the way."""
+    """Remove it. `say` reports each thing done. Raises ReplicationError where there is an obstacle."""
     for part in teardown.parts:
         if part.removed:
             part.remove(say)

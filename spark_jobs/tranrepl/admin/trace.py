@@ -50,7 +50,7 @@ class TokenLatency(BaseModel):
 
 
 def post_token(topology: Topology) -> str:
-    """Post a token, and return what tells it from others.
+    """Post a token, and return its number.
 
     Raises ConfigurationError where the publication is not set up, MissingRightError where our role may not write into
     the Publisher's log.

@@ -20,7 +20,7 @@ _UNREAD = "which the log reader has not read yet"
 
 @dataclass(frozen=True, slots=True)
 class UnreadAlteration:
-    """What the log has still to announce of an article's table."""
+    """An alteration of an article's table that the log reader has still to read."""
 
     article: Article
     known: RegisteredArticle
@@ -66,7 +66,7 @@ def unread_alterations(
     tables: Mapping[TableName, TableDescription],
     registered: Iterable[RegisteredArticle],
 ) -> dict[TableName, UnreadAlteration]:
-    """Return the articles whose tables are not as they are registered, where the log may have still to announce why.
+    """Return the articles whose tables are not as they are registered, where the log may still have the alteration.
 
     `tables` are those that the file names. Where the log reader has failed, setup may be what it needs: nothing is
     returned then.

@@ -1,4 +1,4 @@
-"""What a shell offers for a word that is not finished: settings files, and what a settings file names.
+"""Completion of words at a shell: settings files, and what a settings file names.
 
 Nothing but the file is read, and no mistake in it is reported here.
 """

@@ -1,4 +1,4 @@
-"""How continuous agents get on, at a shell: a table in a terminal, elsewhere lines now and then."""
+"""Progress of continuous agents at a shell: a table in a terminal, elsewhere lines now and then."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class AgentDisplay:
 
 
 class ContinuousDisplay:
-    """All agents, by name. Each is told of by a thread of its own."""
+    """All agents, by name. A thread of its own reports each."""
 
     def __init__(self, names: list[str]) -> None:
         self.agents = {name: AgentDisplay(name) for name in names}

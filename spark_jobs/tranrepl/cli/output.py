@@ -1,4 +1,4 @@
-"""What the shell prints: messages on stderr, results on stdout. No traceback for what we foresee."""
+"""Output at a shell: messages on stderr, results on stdout. An expected error has no traceback."""
 
 from __future__ import annotations
 

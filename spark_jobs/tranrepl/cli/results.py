@@ -1,4 +1,4 @@
-"""What jobs did, as a table, and what stopped them."""
+"""Results of jobs as a table, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the log reader and a delivery get on, for whoever waits at a shell: a line in a terminal that is rewritten,
+"""Progress of the log reader and of a delivery at a shell: a line in a terminal that is rewritten,
 elsewhere a line now and then."""
 
 from __future__ import annotations

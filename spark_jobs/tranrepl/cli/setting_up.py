@@ -231,7 +231,7 @@ def _say_if_none(what: Scripted, statements: int) -> None:
 
 def _scripted(topology: Topology, checked: Checked, name: str, what: Scripted) -> Script:
     tables = tables_at(checked.tables, name)
-    # Scripts do not depend on where the Subscriber stands.
+    # Scripts do not depend on the Subscriber's state.
     with (
         topology.subscriber(name, None, "tranrepl script") as subscriber,
         subscriber.reading_together(tables),

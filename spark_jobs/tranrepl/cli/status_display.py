@@ -1,6 +1,6 @@
-"""What the verb status shows: a table of the agents, and below it what there is to say of each.
+"""Output of the verb status: a table of the agents, and details of each below.
 
-It fits into 80 columns. A terminal's lines are wrapped between words; where it is no terminal, each stands whole.
+It fits into 80 columns. A terminal's lines are wrapped between words; where it is no terminal, each is one line.
 """
 
 from __future__ import annotations

@@ -68,12 +68,12 @@ def trace(
 def _watch(topology: Topology, token: str, timeout: float, as_json: bool) -> TokenLatency:
     """Say what happens to the token; return it as it was last."""
     last = TokenLatency(token=token)
-    told: set[str] = set()
+    printed: set[str] = set()
     for last in follow_token(topology, token, timeout):
         for what in _steps(last):
-            if what not in told and not as_json:
+            if what not in printed and not as_json:
                 err.print(what, highlight=False, markup=False)
-            told.add(what)
+            printed.add(what)
     return last
 
 

@@ -1,4 +1,4 @@
-"""All verbs: whoever imports this has them in `app`."""
+"""All verbs: importing this module registers them in `app`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class ApplierOptions:
     """Numbers of data errors at which the failing command alone is left out."""
     apply: Apply = Apply.AUTO
     rows_are_copied: bool = False
-    """The rows of tables whose schema it changes are copied anew after it: those that do not fit may be deleted."""
+    """The rows of tables whose schema it changes are copied again after it: those that do not fit may be deleted."""
     shared_tables: frozenset[str] = frozenset()
     """Articles, by source, whose tables keep rows of others then: nothing that does not fit is deleted there."""
 

@@ -53,7 +53,7 @@ class UnfitRows:
     """What becomes of rows that do not fit the new primary key of their table, or its type."""
 
     copied: bool = False
-    """The articles' rows are copied anew."""
+    """The articles' rows are copied again."""
     shared_tables: frozenset[str] = frozenset()
     """Articles, by source, whose tables keep rows of others then."""
 
@@ -74,7 +74,7 @@ _UNFIT = "two have the same values, or one has no value, or one that is too long
 
 
 def rows_do_not_fit(where: str, article: RegisteredArticle, key: Sequence[str], why: str) -> ConfigurationError:
-    """Return the error for rows that are not to be copied anew, and do not fit the new key, or its type."""
+    """Return the error for rows that are not to be copied again, and do not fit the new key, or its type."""
     name, source = where.removeprefix("Subscriber "), shlex.quote(str(article.source))
     return ConfigurationError(
         f"article {article.source}: {where}: rows of table {article.destination} do not fit its new primary key "

@@ -17,8 +17,8 @@ from tranrepl.admin.early_warnings import (
     EarlyWarning,
     Known,
     WarningKind,
+    current_warnings,
     new_early_warnings,
-    standing_warnings,
 )
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.database.overview import PublicationOverview
@@ -89,7 +89,7 @@ def test_teardown_removes_what_was_told(site: Site) -> None:
 
 def _of_log(site: Site, retained: RetainedLog) -> list[EarlyWarning]:
     known = PublicationOverview("purchasing", "publisher", "/store", None, None, 0, ())
-    return standing_warnings(site.publication, Known(known, retained, None), datetime.now(UTC))
+    return current_warnings(site.publication, Known(known, retained, None), datetime.now(UTC))
 
 
 def test_each_danger_of_the_log_is_one_warning_in_the_publishers_words(site: Site) -> None:

@@ -12,11 +12,11 @@ from support.observed import ITEM, distribution_rows, insert_transactions, store
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.acknowledgement import acknowledge_errors
-from tranrepl.admin.early_warnings import Known, standing_warnings
+from tranrepl.admin.early_warnings import Known, current_warnings
 from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import status
 from tranrepl.distribution.opening import open_distribution
-from tranrepl.distributor.database.errors import newest_errors, standing_errors
+from tranrepl.distributor.database.errors import newest_errors, open_errors
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.results import JobResult
@@ -55,7 +55,7 @@ def _healed_as_monitored(site: Site) -> tuple[bool, bool, bool]:
         (last,) = [it.last_error for it in overview.subscriptions if it.subscription == "reporting" and it.last_error]
         number = database.publications.get("purchasing").publication_id
         listed = newest_errors(connection, number, 1, "reporting")[0].healed
-        return last.healed, listed, standing_errors(connection, number) == []
+        return last.healed, listed, open_errors(connection, number) == []
 
 
 def test_a_run_that_was_fenced_off_with_nothing_done_heals_nothing(site: Site) -> None:
@@ -117,8 +117,8 @@ def test_rows_that_differ_are_told_as_long_as_they_do_whatever_else_has_failed_s
 def _warned(site: Site) -> list[tuple[str, str, str]]:
     with site.topology.distributor() as database:
         (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
-    standing = standing_warnings(site.publication, Known(overview, None, None), datetime.now(UTC))
-    return [(it.kind.value, it.kind.number, it.subscription) for it in standing]
+    current = current_warnings(site.publication, Known(overview, None, None), datetime.now(UTC))
+    return [(it.kind.value, it.kind.number, it.subscription) for it in current]
 
 
 def test_a_snapshots_error_is_healed_by_a_snapshot_alone(site: Site) -> None:
@@ -173,7 +173,7 @@ def test_an_acknowledged_error_counts_no_more_until_it_comes_again(site: Site) -
         (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
     run = overview.subscriptions[0].last_run
     assert run is not None
-    assert (run.status, run.standing) == (RunStatus.FAIL, RunStatus.SUCCEED)
+    assert (run.status, run.outcome) == (RunStatus.FAIL, RunStatus.SUCCEED)
     assert site.deliver().error is not None
     assert len(status(site.topology).wrong) == 3
     assert _healed_as_monitored(site) == (False, False, False)

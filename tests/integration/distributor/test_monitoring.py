@@ -23,8 +23,8 @@ from tranrepl.distributor.monitoring.publication import MonitoredRecord, find_pu
 from tranrepl.distributor.monitoring.published_articles import published_articles
 from tranrepl.distributor.monitoring.registered_settings import registered_settings
 from tranrepl.distributor.monitoring.runs import Agent, ChosenRuns, newest_runs
+from tranrepl.distributor.monitoring.schema_changes import newest_changes
 from tranrepl.distributor.monitoring.snapshots import newest_snapshots
-from tranrepl.distributor.monitoring.standing_changes import newest_changes
 from tranrepl.settings.publication import Publication
 
 Answer = TypeVar("Answer")

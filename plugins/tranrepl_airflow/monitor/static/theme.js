@@ -1,4 +1,4 @@
-// Airflow keeps the theme in localStorage, and tells of a change by a storage event.
+// Airflow keeps the theme in localStorage, and a change of it raises a storage event.
 const media = matchMedia('(prefers-color-scheme: dark)');
 function showTheme() {
   const theme = localStorage.getItem('theme');

@@ -1,4 +1,4 @@
-"""Where the log reader stands: what its Publisher says, and what the distribution database does."""
+"""State of the log reader, from its Publisher and from the distribution database."""
 
 from __future__ import annotations
 

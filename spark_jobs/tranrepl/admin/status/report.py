@@ -55,7 +55,7 @@ class LastError(ErrorReport):
 
     @classmethod
     def of(cls, error: RecordedError | None, place: Place) -> Self | None:
-        """Return the error as a report has it, with what can be done about it where it stands; None for none. The
+        """Return the error as a report has it, with the ways on where it is unresolved; None for none. The
         failing command is not in it: it has the values of a row."""
         if error is None:
             return None
@@ -65,7 +65,7 @@ class LastError(ErrorReport):
             healed=error.healed,
             acknowledged_at=error.acknowledged_at,
             acknowledged_by=error.acknowledged_by,
-            next_steps=tuple(step_lines(error.report, place)) if error.stands else (),
+            next_steps=tuple(step_lines(error.report, place)) if error.unresolved else (),
         )
 
 

@@ -32,7 +32,7 @@ class PendingAnswer(Generic[Answer]):
             self._answer.set_exception(error)
 
     def answer(self) -> Answer | ReplicationError:
-        """Return the answer, or the error that stands for it: TransientError where none came in time. Raises what is
+        """Return the answer, or the error in its place: TransientError where none came in time. Raises what is
         a bug."""
         try:
             return self._answer.result(max(0.0, self._deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Where a subscription stands: what its Subscriber says, and what the distribution database does."""
+"""State of a subscription, from its Subscriber and from the distribution database."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SubscriptionQuestion:
         )
 
     def _with_exact_backlog(self, known: SubscriptionOverview) -> SubscriptionOverview:
-        """Return it without what the batch that the watermark is inside of has up to the watermark: the store tells,
+        """Return it without what the batch that the watermark is inside of has up to the watermark: the store says,
         where it can be read from here."""
         if not known.backlog.commands:
             return replace(known, backlog=replace(known.backlog, at_most=False))

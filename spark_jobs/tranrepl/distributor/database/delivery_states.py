@@ -193,7 +193,7 @@ def _held(subscription_id: int) -> sa.Subquery:
 
 
 def _digest(table: sa.Table, key: str, chosen: sa.ColumnElement[bool]) -> sa.ScalarSelect[str]:
-    """Return a digest of the versions of some rows: whoever writes a row makes a new one."""
+    """Return a digest of the versions of some rows: each write of a row makes a new one."""
     name = sa.cast(table.c[key], sa.Text)
     version = sa.cast(sa.literal_column(f"{table.name}.xmin"), sa.Text)
     place = sa.cast(sa.literal_column(f"{table.name}.ctid"), sa.Text)

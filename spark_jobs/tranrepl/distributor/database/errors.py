@@ -36,7 +36,7 @@ class RecordedError:
     acknowledged_by: str | None
 
     @property
-    def stands(self) -> bool:
+    def unresolved(self) -> bool:
         """Whether somebody has to do something about it."""
         return not (self.healed or self.skipped)
 
@@ -163,7 +163,7 @@ def errors_of_ids(
     return {it.id: it for it in found}
 
 
-def standing_errors(connection: sa.Connection, publication_id: int) -> Sequence[RecordedError]:
+def open_errors(connection: sa.Connection, publication_id: int) -> Sequence[RecordedError]:
     """Return the newest error of each subscription that is not deactivated, and its newest one of a validation, where
     they are not healed; by their names."""
     errors, subscription = msrepl_errors.c, mssubscriptions.c
@@ -173,7 +173,7 @@ def standing_errors(connection: sa.Connection, publication_id: int) -> Sequence[
     mine = sa.and_(errors.publication_id == publication_id, errors.subscription.in_(living), ~errors.skipped)
     newest = sa.select(sa.func.max(errors.id)).where(mine).group_by(errors.subscription, is_of_validation())
     found = _read(connection, errors.id.in_(newest))
-    return sorted((it for it in found if it.stands), key=lambda it: it.subscription or "")
+    return sorted((it for it in found if it.unresolved), key=lambda it: it.subscription or "")
 
 
 def _read(

@@ -81,13 +81,13 @@ class NewestRun:
     """A person has acknowledged its error."""
 
     @property
-    def standing(self) -> RunStatus:
+    def outcome(self) -> RunStatus:
         """How it ended, as far as something is wrong: well, once its error is acknowledged."""
         return RunStatus.SUCCEED if self.acknowledged else self.status
 
     @property
     def failed(self) -> bool:
-        return self.standing in (RunStatus.FAIL, RunStatus.RETRY)
+        return self.outcome in (RunStatus.FAIL, RunStatus.RETRY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ class SubscriptionOverview:
     watermark: bytes
     last_run: NewestRun | None
     last_error: RecordedError | None
-    """Newest error that is no skipped command; where it is healed, the one of a validation that stands."""
+    """Newest error that is no skipped command; where it is healed, the unresolved one of a validation."""
     rows_differ: RecordedError | None
-    """Newest error of a validation, as long as it stands."""
+    """Newest error of a validation, as long as it is unresolved."""
     backlog: Backlog
     delivery_rate: float | None
     """Commands a second of the last run that delivered without an error, else of all on average; None before the first.
@@ -149,7 +149,7 @@ class SubscriptionOverview:
 
     def state(self, publication: Publication) -> SubscriptionState:
         """Return the state, the worst of those that hold."""
-        run = self.last_run.standing if self.last_run is not None else None
+        run = self.last_run.outcome if self.last_run is not None else None
         found = {
             SubscriptionState.EXPIRED: self.status is SubscriptionStatus.INACTIVE,
             SubscriptionState.FAILED: run is RunStatus.FAIL,
@@ -260,7 +260,7 @@ def _subscriptions(
     found = {it.subscription_id: bytes(it.watermark) for it in rows}
     numbers = {number for it in rows for number in (it.error_id, it.validation_error_id) if number is not None}
     errors = errors_of_ids(connection, numbers, found)
-    differing = {number: it for number, it in errors.items() if it.stands and it.of_validation}
+    differing = {number: it for number, it in errors.items() if it.unresolved and it.of_validation}
     return [
         (
             row,

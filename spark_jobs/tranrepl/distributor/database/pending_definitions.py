@@ -31,7 +31,7 @@ class Pending:
             _write(connection, record.publication_id, [*others, definitions])
 
     def keep(self, record: PublicationRecord, tables: Collection[int]) -> None:
-        """Forget definitions of other tables than these: their articles end, or begin anew."""
+        """Forget definitions of other tables than these: their articles end, or begin again."""
         with self._database.transaction() as connection:
             known = _locked(connection, record.publication_id)
             kept = [(it, tuple(of for of in it.articles if of.source_object_id in tables)) for it in known]

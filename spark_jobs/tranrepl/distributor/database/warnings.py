@@ -22,21 +22,21 @@ class Warnings:
         self._database = database
 
     def take_new(
-        self, record: PublicationRecord, standing: Collection[ReportedWarning], unknown: Collection[str] = ()
+        self, record: PublicationRecord, current: Collection[ReportedWarning], unknown: Collection[str] = ()
     ) -> frozenset[ReportedWarning]:
         """Return those that were not reported since they last ceased, each to one of several callers; forget those that
         have ceased, except of a kind of which it is `unknown` now."""
         key = sa.tuple_(msrepl_warnings.c.subscription, msrepl_warnings.c.warning)
         mine = msrepl_warnings.c.publication_id == record.publication_id
         with self._database.transaction() as connection:
-            passed = key.not_in(list(standing)) & msrepl_warnings.c.warning.not_in(list(unknown))
+            passed = key.not_in(list(current)) & msrepl_warnings.c.warning.not_in(list(unknown))
             connection.execute(msrepl_warnings.delete().where(mine, passed))
-            if not standing:
+            if not current:
                 return frozenset()
             rows = [
                 {"publication_id": record.publication_id, "subscription": subscription, "warning": warning}
                 # In one order, so that two callers do not wait for each other.
-                for subscription, warning in sorted(standing)
+                for subscription, warning in sorted(current)
             ]
             new = connection.execute(
                 insert(msrepl_warnings)

@@ -1,4 +1,4 @@
-"""One publication in full, as Replication Monitor shows it: a few queries for each part, whatever its size.
+"""One publication in full, as Replication Monitor shows it: a few queries for each part, at any size.
 
 No server but the distribution database is asked: a Subscriber's watermark is the one that its last run recorded.
 """

@@ -1,4 +1,4 @@
-"""What was committed at Subscribers, added up for each part of a time."""
+"""Commits at Subscribers, added up for each part of a time."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tranrepl.jobs.validation_report import COUNTS_EQUAL, PASSED
 
 
 class Agent(StrEnum):
-    """Whose run a history row is of, as far as the row tells."""
+    """Whose run a history row is of, as far as the row says."""
 
     LOG_READER = "log reader"
     DISTRIBUTION = "distribution"

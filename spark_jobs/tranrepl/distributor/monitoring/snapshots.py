@@ -1,4 +1,4 @@
-"""How far the snapshots of a publication's subscriptions are, and which articles wait for one."""
+"""Progress of the snapshots of a publication's subscriptions, and articles that wait for one."""
 
 from __future__ import annotations
 

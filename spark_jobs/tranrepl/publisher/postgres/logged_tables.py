@@ -285,7 +285,7 @@ class _BatchReading:
         if self.tables.articles.find(lambda it: _is_news(it, commit_lsn)) is not None:
             raise SchemaStop(
                 ConfigurationError(
-                    f"a command ({failed.tag}) defined something anew at the Publisher, and its event trigger failed "
+                    f"a command ({failed.tag}) changed a definition at the Publisher, and its event trigger failed "
                     f"to say what: {failed.message} (SQLSTATE {failed.code}). Everything committed before that is "
                     "stored; nothing after it is read",
                     remedy="see what was changed, make the Subscribers' tables fit, and run `tranrepl setup FILE`",

@@ -110,7 +110,7 @@ class ReplicationSlot:
         return slot
 
     def require(self) -> Slot:
-        """Return the slot as `ready` does, whoever reads it."""
+        """Return the slot as `ready` does, also where another session reads it."""
         slot = self.find()
         if slot is None:
             raise MustBeReinitializedError(

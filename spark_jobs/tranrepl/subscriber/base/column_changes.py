@@ -198,7 +198,7 @@ class _Plan:
     columns: dict[str, TableColumn]
     """Those of the table, as they are when the steps so far are done."""
     rows_unknown: bool
-    """The article's rows are copied anew."""
+    """The article's rows are copied again."""
     steps: list[ColumnStep] = field(default_factory=list)
     updates: list[RowUpdate] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -333,7 +333,7 @@ class _Plan:
         if shorter and (of_key or not self.rows_unknown):
             return
         if not of_key and (shorter or not _same_text(published, change.type_name)):
-            # Its values are to be copied anew: as they are, they may not be values of the other type.
+            # Its values are to be copied again: as they are, they may not be values of the other type.
             self.steps += [DroppedColumn(change.column), self._added(change)]
             column = replace(column, nullable=True)
         else:

@@ -134,7 +134,7 @@ class SqlSchemaChanges(SchemaChanges):
 
     @staticmethod
     def _rewrites_key(step: SchemaStep, plan: ColumnPlan) -> bool:
-        """Return whether a column keeps its rows in another type although the article's are copied anew, as those of a
+        """Return whether a column keeps its rows in another type although the article's are copied again, as those of a
         key do."""
         return step.change.rows_unknown is not None and any(isinstance(it, RetypedColumn) for it in plan.steps)
 

@@ -104,7 +104,7 @@ _KEY = sa.text(
 
 class MariaDbColumns:
     """Rows that are there get an added column's value as its default, which is taken away afterwards where the
-    Publisher's is not so: their table is not written anew for it, no trigger fires, and no other column notices an
+    Publisher's is not so: their table is not rewritten for it, no trigger fires, and no other column notices an
     update."""
 
     def __init__(self, session: sa.Connection, place: Place) -> None:
@@ -126,7 +126,7 @@ class MariaDbColumns:
             )
 
     def complete(self, steps: Sequence[ColumnStep]) -> None:
-        """Take away the defaults. Whoever inserts at the Subscriber without the column gives it NULL. A column that is
+        """Take away the defaults. An INSERT at the Subscriber without the column gives NULL. A column that is
         in the key by then takes none, and has no default any more."""
         for it in _Net.of(steps).added:
             if it.value is not None and it.default is None and self._takes_null(it.name):

@@ -24,7 +24,7 @@ _TLS_DISABLED = "ssl_disabled"
 _TLS_MODE = "ssl_mode"
 _VERIFIED = {
     "PREFERRED": {},
-    # Without certificates to trust, the connection is encrypted to whoever answers.
+    # Without certificates to trust, the connection is encrypted, to any server that answers.
     "REQUIRED": {"check_hostname": False},
     "VERIFY_CA": {"check_hostname": False, "verify_mode": True},
     "VERIFY_IDENTITY": {"check_hostname": True, "verify_mode": True},

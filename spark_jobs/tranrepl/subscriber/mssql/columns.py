@@ -72,7 +72,7 @@ class SqlServerColumns(AlembicColumns):
 
 
 def declaration(place: Place, name: str, declared: TypeEngine[Any], *, nullable: bool) -> str:
-    """Return the statement that declares a column anew. A text without COLLATE would get the database's collation."""
+    """Return the statement that declares a column again. A text without COLLATE would get the database's collation."""
     spelled = declared.compile(dialect=_dialect())
     collation = getattr(declared, "collation", None)
     collated = f" COLLATE {collation}" if collation and " COLLATE " not in spelled else ""

@@ -69,7 +69,7 @@ _DATABASE, _SCHEMA, _OBJECT = "DATABASE", "SCHEMA", "OBJECT"
 _SHOW_ALL = (_SELECT, _ALTER, _VIEW_DEFINITION)
 """Rights on a schema, each of which shows all of its tables."""
 _OWNER = "dbo"
-"""The database's owner, and whoever administers the server: nothing there is refused to it."""
+"""The database's owner, and the server's administrators: nothing there is refused to it."""
 _USER = sa.text("select user_name()")
 
 

@@ -1,4 +1,4 @@
-"""Generated procedures that setup creates at a PostgreSQL Subscriber, and that a schema change makes anew."""
+"""Generated procedures that setup creates at a PostgreSQL Subscriber, and that a schema change replaces."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def not_owned(session: Session, where: str, table: TableName) -> ConfigurationEr
     if row is None:
         return None
     owner, role = (sql.Identifier(it).as_string(session) for it in (row[0], our_role(session)))
-    # Whoever is granted the role of a superuser is one.
+    # A member of a superuser's role is one.
     granting = "" if row[1] else f"; or: GRANT {owner} TO {role}"
     return ConfigurationError(
         f"{where}: table {table} belongs to role {row[0]}: role {our_role(session)} may not alter it, which the "

@@ -17,7 +17,7 @@ from tranrepl.schema.words import parts_in_words
 
 
 @dataclass(frozen=True, slots=True)
-class StandingChange:
+class StoredChange:
     """A schema change or script that is stored."""
 
     xact_seqno: str
@@ -34,7 +34,7 @@ class StandingChange:
     """Subscriptions that do not have it yet."""
 
 
-def newest_changes(connection: sa.Connection, record: MonitoredRecord, count: int) -> Sequence[StandingChange]:
+def newest_changes(connection: sa.Connection, record: MonitoredRecord, count: int) -> Sequence[StoredChange]:
     """Return the newest schema changes and scripts, in the order of their commands."""
     changes = msschema_changes.c
     query = (
@@ -49,11 +49,11 @@ def newest_changes(connection: sa.Connection, record: MonitoredRecord, count: in
     return [_change(row, reached) for row in reversed(rows)]
 
 
-def _change(row: sa.Row[Any], reached: dict[str, bytes]) -> StandingChange:
+def _change(row: sa.Row[Any], reached: dict[str, bytes]) -> StoredChange:
     script = row.change.get("script")
     change = SchemaChange.model_validate(row.change) if script is None else None
     seqno = bytes(row.xact_seqno)
-    return StandingChange(
+    return StoredChange(
         xact_seqno=seqno_text(seqno) or "",
         command_id=row.command_id,
         time=row.entry_time,
