@@ -15,7 +15,7 @@ from tranrepl.admin.old_commands import refuse_old_commands
 from tranrepl.admin.recorded_definitions import articles_as_applied, record_definitions
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
-from tranrepl.distributor.stale_articles import reinitialize_or_stop
+from tranrepl.distributor.stale_articles import reinitialize_or_stop, reinitialize_or_stop_at
 from tranrepl.distributor.store_mark import mark_store
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
@@ -37,6 +37,7 @@ from tranrepl.topology import Topology
 Tables = Sequence[tuple[Article, TableDescription]]
 _APPLICATION = "tranrepl setup"
 _ENDED = UnknownRows("its table was dropped, or taken out of the publication, and is published again")
+_COPIED_BEHIND = UnknownRows("its definition changed before where its snapshot began")
 
 
 def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = False) -> None:
@@ -101,7 +102,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             in_force = [it.model_copy(update=beginning) if it.source in again else it for it in in_force]
             database.articles.set_up(record, in_force)
             others = [it.model_copy(update=beginning) for it in others]
-            _redefine(database, record, publisher, others, changed, say)
+            _redefine(database, record, publisher, publication, others, changed, say)
         for gone in dropped:
             database.subscriptions.set_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file no longer names")
@@ -160,6 +161,7 @@ def _redefine(
     database: DistributionDatabase,
     record: PublicationRecord,
     publisher: Publisher,
+    publication: Publication,
     wanted: Sequence[RegisteredArticle],
     changed: Container[TableName],
     say: Say,
@@ -173,6 +175,9 @@ def _redefine(
     definitions = PendingDefinitions.of(wanted if has_stopped else others, at_once=has_stopped)
     database.pending_definitions.add(record, definitions)
     reach(Failpoint.DEFINITIONS_PENDING)
+    if has_stopped:
+        for done in _reinitialize_copied_behind(database, record, publication, [it.source for it in others]):
+            say(done)
     try:
         publisher.write_definitions(definitions.digest)
     except ConfigurationError:
@@ -182,6 +187,22 @@ def _redefine(
     database.pending_definitions.written(record, definitions)
     for it in others:
         say(f"article {it.source}: its new definition is in the Publisher's log, and holds from there on")
+
+
+def _reinitialize_copied_behind(
+    database: DistributionDatabase, record: PublicationRecord, publication: Publication, sources: Sequence[TableName]
+) -> Iterator[str]:
+    """Reinitialize or stop the articles where a snapshot began behind what the log reader has read: a definition that
+    holds from there is before what the Subscriber gets. A snapshot that begins from now on waits for the definition."""
+    read = record.registered_xact_seqno or FIRST_XACT_SEQNO
+    for subscription in database.subscriptions.living(record):
+        states = database.snapshots.article_states(subscription)
+        for source in sources:
+            state = states.get(str(source))
+            if state is None or state.xact_seqno is None:
+                continue
+            if state.status is SubscriptionStatus.INITIATED or state.xact_seqno > read:
+                yield reinitialize_or_stop_at(database, subscription, publication, source, _COPIED_BEHIND)
 
 
 def _published_again(

@@ -27,15 +27,19 @@ from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.subscription import SubscriptionPosition
 
 
-def refuse_pending(opened: OpenDistribution, articles: Iterable[RegisteredArticle]) -> None:
-    """Raise TransientError where the log reader has not come to a definition that setup wrote into the log: the file
-    describes an article that is not in force yet."""
+def require_in_force(opened: OpenDistribution, articles: Iterable[RegisteredArticle]) -> None:
+    """Raise TransientError where the log reader has not come to a definition that setup wrote into the log, or has come
+    to it since the articles were looked up."""
+    # In this order: the log reader registers what it forgets here.
     pending = opened.database.pending_definitions.of(opened.record)
+    in_force = {it.article_id for it in opened.database.articles.registered(opened.record)}
     tables = {of.source_object_id for it in pending for of in it.articles}
     for it in articles:
+        source = str(it.source)
         if it.source_object_id in tables:
-            source = str(it.source)
             raise UnregisteredError(f"article {source}: its definition in the file is not registered yet", source)
+        if it.article_id not in in_force:
+            raise UnregisteredError(f"article {source}: another definition was registered meanwhile", source)
 
 
 def require_registered(publisher: Publisher, articles: Iterable[SnapshotArticle]) -> None:

@@ -40,7 +40,7 @@ from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
 from tranrepl.snapshot.definitions import (
     bring_to_definitions,
-    refuse_pending,
+    require_in_force,
     require_labels,
     require_registered,
     tables_behind,
@@ -162,7 +162,7 @@ class _Loading:
         with self.exported.source.session("tranrepl snapshot") as holder:
             with needing_registered_tables(replicate_ddl=plan.request.publication.replicate_ddl):
                 holder.hold([it.article for it in plan.articles])
-            refuse_pending(plan.opened, [it.article for it in plan.articles])
+            require_in_force(plan.opened, [it.article for it in plan.articles])
             if plan.request.publication.replicate_ddl:
                 # Now and as the snapshot sees them, the tables are the same by now, and stay so.
                 require_registered(plan.publisher, plan.articles)

@@ -19,7 +19,7 @@ from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import needing_registered_tables, renamed_or_dropped
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
-from tranrepl.snapshot.definitions import refuse_pending
+from tranrepl.snapshot.definitions import require_in_force
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.snapshot import Snapshot
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
@@ -91,7 +91,7 @@ def waiting_articles(request: SnapshotRequest, opened: OpenDistribution) -> Wait
 def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> list[RegisteredArticle]:
     """Return all articles of the subscription. Raises ConfigurationError where the request names another."""
     articles = opened.database.articles.active(request.publication, opened.record, request.subscription)
-    refuse_pending(opened, articles)
+    require_in_force(opened, articles)
     known = {str(it.source) for it in articles}
     for name in request.articles:
         if name not in known:

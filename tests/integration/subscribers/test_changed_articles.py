@@ -3,6 +3,7 @@ definition behind the last of them, at its own pace."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,15 +11,18 @@ import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
 from support.child_job import SETUP, ChildJob, distribution_to
+from support.databases import Databases
 from support.equality import differing_rows
 from support.mariadb import MariaDbServer
 from support.observed import distribution_rows
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.thread_streams import streams_as_threads
-from tranrepl.errors import ConfigurationError
+from support.whole_run import good_run
+from tranrepl.errors import ConfigurationError, DataError, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
+from tranrepl.snapshot import initialization
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 _SUBSCRIPTIONS = [
@@ -40,6 +44,8 @@ _KILLS = {
     "archive": ("after_commit", "begin", "applied", "before_commit", "watermark_set", "after_commit"),
     "mariadb": ("after_commit", "change_begun", "procedures_followed", "definition_recorded", "after_commit"),
 }
+# An update's procedure takes three by CALL, and four by XCALL.
+_ARGUMENTS = "SELECT pronargs::int FROM pg_proc WHERE proname = 'sp_MSupd_publicitem'"
 
 Edit = Callable[..., Site]
 
@@ -203,3 +209,61 @@ def test_a_table_whose_snapshot_began_behind_a_new_definition_stands_at_it(
     site.at_publisher("UPDATE item SET name = 'by the new definition'", "ALTER TABLE item RENAME name TO title")
     site.run()
     assert differing_rows(site) == {}
+
+
+def test_a_snapshot_under_way_gives_way_to_a_new_definition(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log reader comes to the definition before the snapshot looks; the command that alters is in the snapshot."""
+    ends = databases()
+    site, now = (_serial_site(ends, tmp_path, {"source": "public.item", "upd_cmd": it}) for it in ("CALL", "XCALL"))
+    site.at_publisher("CREATE TABLE item (id int PRIMARY KEY, name text)", "INSERT INTO item VALUES (1, 'copied')")
+    site.set_up()
+
+    def reach(reached: Failpoint) -> None:
+        if reached is Failpoint.SNAPSHOT_INITIATED:
+            monkeypatch.undo()
+            now.set_up()
+            now.at_publisher("INSERT INTO item VALUES (2, 'behind the definition')")
+            now.read_log().raise_error()
+
+    monkeypatch.setattr(initialization, "reach", reach)
+    with contextlib.suppress(TransientError):
+        site.take_snapshot()
+    now.take_snapshot().raise_error()
+    now.at_publisher("UPDATE item SET name = 'by the new definition'")
+    now.run()
+    assert differing_rows(now) == {}
+    assert now.at_subscriber(_ARGUMENTS) == [(4,)]
+
+
+def test_a_table_copied_behind_where_a_new_definition_holds_is_copied_again(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    """The log reader has stopped, and so the new definition holds from there: before the snapshot."""
+    ends = databases()
+    stopping = {"source": "public.stopping", "filter": "10 / divisor > 0"}
+    item = {"source": "public.item", "pre_creation_cmd": "truncate"}
+    site = _serial_site(ends, tmp_path, stopping, {**item, "upd_cmd": "CALL"})
+    site.at_publisher(
+        "CREATE TABLE stopping (id int PRIMARY KEY, divisor int)", "CREATE TABLE item (id int PRIMARY KEY, name text)"
+    )
+    site.set_up()
+    site.take_snapshot().raise_error()
+    site.at_publisher("INSERT INTO stopping VALUES (1, 0)", "DELETE FROM stopping", "INSERT INTO item VALUES (1, 'a')")
+    with pytest.raises(DataError, match="division by zero"):
+        site.run_log_reader().raise_error()
+    request = SnapshotRequest(publication=site.publication, subscription="reporting", articles=("public.item",))
+    mark_for_reinitialization(request, site.topology)
+    site.take_snapshot().raise_error()
+    now = _serial_site(ends, tmp_path, "public.stopping", {**item, "upd_cmd": "XCALL"})
+    now.set_up()
+    now.at_publisher("UPDATE item SET name = 'by the new definition'")
+    good_run(now)
+    assert differing_rows(now) == {}
+    assert now.at_subscriber(_ARGUMENTS) == [(4,)]
+
+
+def _serial_site(ends: Databases, path: Path, *articles: Mapping[str, object] | str) -> Site:
+    subscription = {**_SUBSCRIPTIONS[0], "sync_type": "automatic", "apply": "serial"}
+    return Site(ends, path / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
