@@ -7,12 +7,12 @@ build_dags("/opt/airflow/dags/publications")
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from enum import StrEnum, auto
 from pathlib import Path
 
 from airflow.sdk import DAG, get_parsing_context
+from airflow.sdk.configuration import conf
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.loading import load_publication
@@ -28,12 +28,10 @@ from tranrepl_airflow.dag_builder import (
     build_dag,
     dag_id_of,
 )
+from tranrepl_airflow.provider import PUBLICATIONS, SECTION
 from tranrepl_airflow.publication_setup import setup_dag
 from tranrepl_airflow.reinitialization import reinitialization_dag
 from tranrepl_airflow.validation import validation_dag
-
-FOLDER_VARIABLE = "TRANREPL_PUBLICATIONS"
-"""Environment variable that names the folder where a DAG file does not."""
 
 
 class DagKind(StrEnum):
@@ -65,9 +63,10 @@ _BESIDE: Mapping[DagKind, tuple[str, Callable[[Publication, str], DAG | None]]] 
 def build_dags(folder: str | Path | None = None, *kinds: DagKind) -> list[DAG]:
     """Build the DAGs of every publication in a folder (`*.yaml`), of these kinds or of all.
 
-    Without a folder, the environment variable TRANREPL_PUBLICATIONS names it. A worker that parses the DAG file for one
-    task says for which DAG: only that one is built. Raises ConfigurationError where there is no such folder, which
-    Airflow shows as an import error of the DAG file; a file that cannot be used has a DAG that says so.
+    Without a folder, Airflow's option `publications` of section `[tranrepl]` names it. A worker that parses the DAG
+    file for one task says for which DAG: only that one is built. Raises ConfigurationError where there is no such
+    folder, which Airflow shows as an import error of the DAG file; a file that cannot be used has a DAG that says
+    so.
     """
     files = sorted(_existing(folder).glob("*.yaml"))
     wanted = get_parsing_context().dag_id
@@ -94,10 +93,10 @@ def _usable(path: Path, build: Callable[[Publication, str], DAG | None]) -> DAG 
 
 def _existing(folder: str | Path | None) -> Path:
     """Return the folder of publications."""
-    named = folder or os.environ.get(FOLDER_VARIABLE)
+    named = folder or conf.get(SECTION, PUBLICATIONS, fallback="")
     if not named:
         raise ConfigurationError(
-            f"build_dags: no folder of publications: neither an argument nor {FOLDER_VARIABLE} names one",
+            f"build_dags: no folder of publications: neither an argument nor [{SECTION}] {PUBLICATIONS} names one",
             remedy='build_dags(Path(__file__).with_name("publications")), for a folder beside the DAG file',
         )
     path = Path(named)

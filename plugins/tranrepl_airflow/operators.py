@@ -35,6 +35,7 @@ from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.job_answers import JobRequest, idle_result, read_result, redacted, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
+from tranrepl_airflow.monitor_link import MonitorLink
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
@@ -64,6 +65,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     bug. A job that was fenced off ends well, with what it had done before.
     """
 
+    operator_extra_links = (MonitorLink(),)
     subscription: str = ""
     """The subscription that the job works for; empty for the log reader."""
     agent: str = "distribution"

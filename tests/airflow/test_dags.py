@@ -51,17 +51,15 @@ def test_only_some_kinds_can_be_wanted(folder: Path, tmp_path: Path) -> None:
     assert _parsed(tmp_path, call) == ({"purchasing", "distribution_cleanup"}, [])
 
 
-def test_a_variable_of_the_environment_names_the_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRANREPL_PUBLICATIONS", str(folder))
+def test_an_option_of_airflow_names_the_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__TRANREPL__PUBLICATIONS", str(folder))
     assert _parsed(tmp_path, "build_dags()") == (ALL, [])
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("build_dags()", "neither an argument nor TRANREPL_PUBLICATIONS names one"),
+        ("build_dags()", "neither an argument nor [tranrepl] publications names one"),
         ('build_dags("publications")', 'Path(__file__).with_name("publications")'),
         ('build_dags("/srv/absent")', "there is no folder of publications /srv/absent"),
     ],

@@ -7,9 +7,11 @@ import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 
 from support.replication_tasks import (
     DONE,
@@ -25,6 +27,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.submission import entry_point
 from tranrepl_airflow.job_connections import resolve_connections
+from tranrepl_airflow.monitor_link import MonitorLink
 from tranrepl_airflow.outcome import ReplicationStopped
 
 if TYPE_CHECKING:
@@ -139,3 +142,11 @@ def test_missing_connections_are_all_named(
     with pytest.raises(ReplicationStopped, match=r"(?s)connection publisher, distribution.*airflow connections add"):
         run(log_reader(publication))
     assert fake_spark.calls == []
+
+
+def test_a_task_links_to_its_run_in_replication_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/base/")
+    run = SimpleNamespace(dag_id="shop", run_id="manual__2026-01-01T00:00:00+00:00")
+    assert MonitorLink().get_link(EmptyOperator(task_id="x"), ti_key=run) == (
+        "https://airflow.example/base/monitor/publication/shop/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00"
+    )

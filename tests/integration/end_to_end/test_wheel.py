@@ -17,6 +17,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.checkout import CHECKOUT
 from support.site import execute
+from tranrepl import __version__
 from tranrepl.connections import Connection
 
 pytestmark = [pytest.mark.submit, pytest.mark.timeout(600)]
@@ -28,10 +29,19 @@ import tranrepl
 from airflow import plugins_manager
 from airflow.configuration import conf
 from airflow.dag_processing.dagbag import DagBag
+from airflow.providers_manager import ProvidersManager
 loaded, errors = plugins_manager._get_plugins()
 sources = {it.name: str(it.source) for it in loaded}
 bag = DagBag(conf.get("core", "dags_folder"))
-print("found", json.dumps([tranrepl.__file__, sources.get("tranrepl"), errors, sorted(bag.dags), bag.import_errors]))
+providers = ProvidersManager()
+provided = [
+    providers.providers["tranrepl"].version,
+    [str(it) for it in providers.notification],
+    list(providers.extra_links_class_names),
+]
+print("found", json.dumps([
+    tranrepl.__file__, sources.get("tranrepl"), errors, sorted(bag.dags), bag.import_errors, provided
+]))
 """
 _MIGRATED_AND_RUN = """
 from airflow.cli.cli_parser import get_parser
@@ -110,12 +120,15 @@ def file(installation: Installation) -> str:
 def test_airflow_finds_the_plugin_and_the_dags(installation: Installation, file: str) -> None:
     lines = installation.run("python", "-c", _FOUND_BY_AIRFLOW).splitlines()
     (found,) = (json.loads(it.removeprefix("found ")) for it in lines if it.startswith("found "))
-    code, plugin, plugin_errors, dags, dag_errors = found
+    code, plugin, plugin_errors, dags, dag_errors, (version, notifiers, links) = found
     assert Path(code).is_relative_to(installation.home)
     assert "tranrepl_airflow.plugin:TranreplPlugin" in plugin
     suffixes = ("", "_validate", "_reinitialize", "_setup", "_administer")
     assert set(dags) == {*(f"shop{it}" for it in suffixes), "distribution_cleanup"}
     assert (plugin_errors, dag_errors) == ({}, {})
+    assert version == __version__
+    assert "tranrepl_airflow.webhook.WebhookNotifier" in notifiers
+    assert "tranrepl_airflow.monitor_link.MonitorLink" in links
 
 
 @pytest.mark.slow
