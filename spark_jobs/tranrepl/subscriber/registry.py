@@ -36,20 +36,26 @@ def dialect_of(connection: Connection) -> Dialect:
 @cache
 def _sql_database(kind: str) -> SqlDatabase:
     """Import and return a database, and no other: a delivery to PostgreSQL starts sooner without them."""
-    from tranrepl.subscriber.base.database import SqlDatabase
-    from tranrepl.subscriber.mariadb.database import MariaDb
-    from tranrepl.subscriber.mssql.database import SqlServer
-    from tranrepl.subscriber.sqlite.database import Sqlite
+    from tranrepl.subscriber.base.database import SqlDatabase, driver_is_missing
 
-    match kind:
-        case "mariadb" | "mysql":
-            return MariaDb(kind)
-        case "mssql":
-            return SqlServer()
-        case "sqlite":
-            return Sqlite()
-        case _:
-            return SqlDatabase(kind)
+    try:
+        match kind:
+            case "mariadb" | "mysql":
+                from tranrepl.subscriber.mariadb.database import MariaDb
+
+                return MariaDb(kind)
+            case "mssql":
+                from tranrepl.subscriber.mssql.database import SqlServer
+
+                return SqlServer()
+            case "sqlite":
+                from tranrepl.subscriber.sqlite.database import Sqlite
+
+                return Sqlite()
+            case _:
+                return SqlDatabase(kind)
+    except ModuleNotFoundError as error:
+        raise driver_is_missing(error, f"a connection of type {kind!r}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum, auto
@@ -65,6 +66,19 @@ def _engine(database: SqlDatabase, connection: Connection) -> sa.Engine:
     whatever this process asks there next. It keeps no session."""
     arguments = database.driver_arguments(connection)
     return database.configured(sa.create_engine(database.url(connection), connect_args=arguments, poolclass=NullPool))
+
+
+_EXTRAS = {"pymysql": "tranrepl[mysql]", "pymssql": "tranrepl[mssql]"}
+"""What installs a driver that is not installed with tranrepl, by its module."""
+
+
+def driver_is_missing(error: ModuleNotFoundError, where: str) -> ConfigurationError:
+    """Return the error that says how the driver is installed."""
+    module = (error.name or "").partition(".")[0]
+    package = _EXTRAS.get(module, module)
+    return ConfigurationError(
+        f"{where}: the driver {module} is not installed", remedy=f"{sys.executable} -m pip install '{package}'"
+    )
 
 
 class SqlDatabase:
@@ -237,10 +251,7 @@ class SqlDatabase:
                 remedy="allowed: postgres, mariadb, mysql, mssql, sqlite, or the name of an SQLAlchemy dialect",
             ) from None
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"connection {connection.connection_id!r}: the driver {error.name} is not installed",
-                remedy=f"pip install {error.name}",
-            ) from None
+            raise driver_is_missing(error, f"connection {connection.connection_id!r}") from None
         except (ArgumentError, TypeError, ValueError):
             # The text of the original error may hold the password.
             raise ConfigurationError(f"connection {connection}: not usable as a connection of this type") from None

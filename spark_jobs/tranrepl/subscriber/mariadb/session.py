@@ -63,7 +63,10 @@ class BoundedCursor(Cursor):
 
     def execute(self, query: Any, args: Any = None) -> int:
         statement = self.mogrify(query, args)
-        written = statement.encode(self.connection.encoding) if isinstance(statement, str) else statement
+        # Some versions of the driver write bytes into a statement as surrogates.
+        written = (
+            statement if isinstance(statement, bytes) else statement.encode(self.connection.encoding, "surrogateescape")
+        )
         largest = self.connection.max_allowed_packet
         if len(written) + _PACKET_HEADER > largest:
             raise pymysql.err.DataError(
