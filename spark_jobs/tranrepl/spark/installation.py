@@ -18,6 +18,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.spark.submission import spark_submit_binary
 
 MINIMUM_JAVA = 17
+MINIMUM_SPARK = (4, 3)
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -64,18 +65,30 @@ def require_fitting_spark() -> None:
     require_spark_submit()
     binary, named = shutil.which(spark_submit_binary()), os.environ.get("SPARK_HOME")
     pyspark = _found("pyspark")
-    if pyspark is None:
-        raise ConfigurationError(
-            "pyspark is not installed in the environment of tranrepl",
-            remedy=f"{sys.executable} -m pip install 'pyspark>=4.3'",
-        )
-    installed = pyspark.version
     home = Path(named) if named else _home_of(Path(str(binary)))
     found = _spark_version(home)
+    if pyspark is None:
+        # A Spark of its own brings its pyspark along.
+        _require_recent(found, home)
+        return
+    installed = pyspark.version
     if found is not None and found != ".".join(installed.split(".")[:2]):
         raise ConfigurationError(
             f"spark-submit starts Spark {found} ({home}), and pyspark here is {installed}",
             remedy=f"{'unset SPARK_HOME' if named else 'take that folder from PATH'}, or install a Spark {installed}",
+        )
+
+
+def _require_recent(version: str | None, home: Path) -> None:
+    """Raise ConfigurationError where a Spark that has no pyspark beside tranrepl is older than what jobs need."""
+    numbers = tuple(map(int, version.split("."))) if version is not None else (0, 0)
+    if numbers < MINIMUM_SPARK:
+        wanted = ".".join(map(str, MINIMUM_SPARK))
+        raise ConfigurationError(
+            f"spark-submit starts Spark {version or 'of unknown version'} ({home}), and pyspark is not installed in "
+            "the environment of tranrepl",
+            remedy=f"put the bin folder of a Spark {wanted} on PATH, or {sys.executable} -m pip install "
+            "'tranrepl[spark]'",
         )
 
 
@@ -156,7 +169,7 @@ def _is_changed(package: Distribution, file: PackagePath) -> bool:
 
 
 _INSTALL = (
-    f"install pyspark beside tranrepl ({sys.executable} -m pip install 'pyspark>=4.3'), or put the bin folder of "
+    f"install pyspark beside tranrepl ({sys.executable} -m pip install 'tranrepl[spark]'), or put the bin folder of "
 )
 _REMEDY = f"{_INSTALL}a Spark 4 on PATH"
 

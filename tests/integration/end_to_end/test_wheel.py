@@ -57,14 +57,21 @@ class Installation:
     """An environment with Airflow and the wheel, and nothing of the checkout."""
 
     home: Path
+    spark: Path | None = None
+    """The Spark that is used in place of a pyspark of the environment's own."""
 
     @property
     def environment(self) -> dict[str, str]:
         strange = ("AIRFLOW_", "_AIRFLOW", "PYTHONPATH", "PYSPARK_", "SPARK_HOME", "VIRTUAL_ENV")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(strange)}
+        own = os.environ["PATH"].split(os.pathsep)
+        path = [str(self.home / "bin"), *(it for it in own if Path(it) != Path(sys.executable).parent)]
+        if self.spark is not None:
+            inherited["SPARK_HOME"] = str(self.spark)
+            path.insert(1, str(self.spark / "bin"))
         return {
             **inherited,
-            "PATH": f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(path),
             "AIRFLOW_HOME": str(self.home / "airflow"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
@@ -86,17 +93,19 @@ class Installation:
         return finished.stdout
 
 
-@pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Install the wheel, as hatchling builds it here, beside this environment's packages but ours."""
+@pytest.fixture(scope="module", params=["pyspark", pytest.param("a Spark of its own", marks=pytest.mark.slow)])
+def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Install the wheel, as hatchling builds it here, beside this environment's packages but ours; the one time without
+    pyspark, where a Spark is on PATH."""
+    without = ("tranrepl",) if request.param == "pyspark" else ("tranrepl", "pyspark")
     folder = tmp_path_factory.mktemp("wheel")
     home, wheels = folder / "environment", folder / "wheels"
     venv.create(home, symlinks=True, with_pip=False)
     (packages,) = home.glob("lib/python*/site-packages")
     for package in Path(sysconfig.get_path("purelib")).iterdir():
-        if "tranrepl" not in package.name:
+        if not any(it in package.name for it in without):
             (packages / package.name).symlink_to(package)
-    for script in Path(sys.executable).parent.glob("*spark*"):
+    for script in Path(sys.executable).parent.glob("*spark*") if request.param == "pyspark" else ():
         (home / "bin" / script.name).symlink_to(script)
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(wheels)]
     subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
@@ -105,7 +114,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     (home / "var").touch()
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--no-deps", "--no-index"]
     subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
-    return Installation(home)
+    return Installation(home, None if request.param == "pyspark" else Path(sysconfig.get_path("purelib"), "pyspark"))
 
 
 @pytest.fixture(scope="module")
