@@ -107,15 +107,16 @@ class CommandsQuestion:
         return answer
 
     def _stored(self, database: DistributionDatabase) -> StoredCommands:
-        return StoredCommands(database, self.publication.publication, self._dialect())
+        return StoredCommands(database, self.publication.publication, *self._shown())
 
-    def _dialect(self) -> Dialect | None:
-        """Return the first Subscriber's, for which `tranrepl browse` shows commands; None where no connection is."""
+    def _shown(self) -> tuple[Dialect | None, str | None]:
+        """Return the dialect and the subscription of the first Subscriber, for which `tranrepl browse` shows commands;
+        None where no connection is."""
         for subscription in self.publication.subscriptions:
             with suppress(ConfigurationError):
                 connections = resolve_connections([subscription.connection])
-                return dialect_of(connections.by_id[subscription.connection])
-        return None
+                return dialect_of(connections.by_id[subscription.connection]), subscription.name
+        return None, None
 
     def _page(self, choice: CommandChoice, failing: str | None, database: DistributionDatabase) -> CommandsAnswer:
         failures = open_failures(database, self.publication, values=self.values)

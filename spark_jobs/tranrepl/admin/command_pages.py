@@ -83,6 +83,8 @@ class StoredCommands:
     publication: str
     dialect: Dialect | None = None
     """That of the Subscriber whose procedures and statements are shown."""
+    subscription: str | None = None
+    """That Subscriber's, whose destinations are named."""
 
     def page(self, choice: CommandChoice) -> CommandPage:
         """Return commands with their values."""
@@ -131,7 +133,7 @@ class StoredCommands:
         record = self.database.publications.get(self.publication)
         before = b"" if begin.xact_seqno == FIRST_XACT_SEQNO else preceding(begin.xact_seqno)
         batches = self.database.batches.after(record, before, MOST_BATCHES)
-        return record, batches, self.database.articles.by_id(record)
+        return record, batches, self.database.articles.by_id(record, self.subscription)
 
 
 class _Reading:

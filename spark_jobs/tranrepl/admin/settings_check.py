@@ -30,7 +30,8 @@ def clashes(topology: Topology) -> Iterator[ReplicationError]:
     once."""
     seen: set[str] = set()
     for subscription in topology.publication.subscriptions:
-        for problem in _clashes_at(topology.publication, topology.dialect(subscription.name).capabilities):
+        there = topology.publication.at(subscription.name)
+        for problem in _clashes_at(there, topology.dialect(subscription.name).capabilities):
             if problem.message not in seen:
                 seen.add(problem.message)
                 yield problem

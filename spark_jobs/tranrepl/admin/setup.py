@@ -59,6 +59,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             record = database.publications.set_up(
                 publication, publisher.database, publisher.name, log.system, log.timeline
             )
+            _register_destinations(database, record, publication, tables)
             known = {article.source: article for article in database.articles.registered(record)}
             wanted = [registered_article(article, table, known.get(article.source)) for article, table in tables]
             wanted = [it.model_copy(update={"file_names": named[it.destination]}) for it in wanted]
@@ -110,6 +111,19 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             _set_up_subscription(topology, database, record, subscription, say)
             with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
                 record_definitions(database, record, subscriber)
+
+
+def _register_destinations(
+    database: DistributionDatabase, record: PublicationRecord, publication: Publication, tables: Tables
+) -> None:
+    """Register the destinations of subscriptions that are new: no definition changes for the others."""
+    joining = {it.name for it in publication.subscriptions if database.subscriptions.find(record, it.name) is None}
+    elsewhere = {
+        table.object_id: {name: it for name, it in article.destinations.items() if name in joining}
+        for article, table in tables
+    }
+    if any(elsewhere.values()):
+        database.articles.join(record, elsewhere)
 
 
 def _start_watermark(database: DistributionDatabase, record: PublicationRecord, publisher: Publisher) -> None:

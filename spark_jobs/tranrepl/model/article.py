@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from tranrepl.model.commands import Method, Operation, Propagation
-from tranrepl.model.names import Table
+from tranrepl.model.names import Table, TableName
 from tranrepl.model.position import FIRST_POSITION, StoredPosition
 from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
 from tranrepl.model.table_definition import TableDefinition
@@ -89,6 +89,12 @@ class RegisteredArticle(BaseModel):
         """Return the article with the destination that it has at a subscription."""
         there = dict(self.destinations).get(subscription, self.destination)
         return self.model_copy(update={"destination": there, "destinations": ()}) if self.destinations else self
+
+    def joined_by(self, destinations: Mapping[str, TableName]) -> RegisteredArticle:
+        """Return the article with the destinations of subscriptions that are new."""
+        return self.model_copy(
+            update={"destinations": tuple(sorted({**dict(self.destinations), **destinations}.items()))}
+        )
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:

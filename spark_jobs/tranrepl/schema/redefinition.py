@@ -131,7 +131,7 @@ def _key(article: RegisteredArticle) -> list[int]:
 
 def _changed_settings(before: RegisteredArticle, new: RegisteredArticle) -> str:
     """Return what changes, by the names that the file has for it."""
-    names = ("destination", "filter", "ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
+    names = ("destination", "destinations", "filter", "ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
     changed = [name for name in names if getattr(before, name) != getattr(new, name)]
     if [it.name for it in before.columns] != [it.name for it in new.columns]:
         changed.append("columns")

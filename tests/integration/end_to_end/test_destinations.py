@@ -11,6 +11,7 @@ from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS, sqlite_execute
 from support.whole_run import good_run, whole_run
+from tranrepl.admin.check import check
 from tranrepl.admin.teardown import plan_teardown, tear_down
 from tranrepl.connections import Connection
 from tranrepl.settings.publication import Publication
@@ -128,3 +129,40 @@ def test_teardown_names_the_tables_that_stay(site: Site) -> None:
     ]
     tear_down(planned, lambda _: None)
     _require_equal(_orders(site))
+
+
+@pytest.mark.parametrize("site", ["procedures"], indirect=True)
+def test_a_subscription_that_is_new_has_only_its_own_table(site: Site) -> None:
+    document = site.publication.model_dump(mode="json")
+    whole, places = document["subscriptions"], document["articles"][1]["destinations"]
+    document["subscriptions"] = [it for it in whole if it["name"] != "mart"]
+    document["articles"][1]["destinations"] = {name: it for name, it in places.items() if name != "mart"}
+    site.publication = Publication.model_validate(document)
+    site.set_up()
+    good_run(site)
+    document["articles"][1]["truncate"] = "ignore"
+    site.publication = Publication.model_validate(document)
+    assert any("new definition" in it for it in site.set_up())
+    # The log reader has not come to that when the other subscription is added.
+    document["subscriptions"], document["articles"][1]["destinations"] = whole, places
+    site.publication = Publication.model_validate(document)
+    site.at_publisher("INSERT INTO orders VALUES (4, 2, 'd')")
+    assert not any("new definition" in it for it in site.set_up())
+    site.at_publisher("UPDATE orders SET note = 'after' WHERE id = 1")
+    whole_run(site)
+    good_run(site)
+    _require_equal(_orders(site))
+    assert execute(site.connections["mart"], "SELECT to_regclass('public.orders')") == [(None,)]
+    made = execute(site.connections["mart"], "SELECT proname FROM pg_proc WHERE proname LIKE 'sp_MS%publicorders'")
+    assert made == []
+
+
+@pytest.mark.parametrize("site", ["procedures"], indirect=True)
+def test_tables_that_would_share_procedures_at_one_subscriber_are_refused(site: Site) -> None:
+    _edit(site, subscriber="a.bc")
+    document = site.publication.model_dump(mode="json")
+    document["articles"][0]["destinations"] = {"subscriber": "ab.c"}
+    site.publication = Publication.model_validate(document)
+    problems = [it.message for it in check(site.topology).problems if "share" in it.message]
+    expected = [f"articles ab.c and a.bc would share the procedure sp_MS{it}_abc" for it in ("ins", "upd", "del")]
+    assert problems == expected

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 from psycopg import sql
 
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.database.pending_definitions import read_pending
+from tranrepl.distributor.database.pending_definitions import join_pending, read_pending
 from tranrepl.distributor.database.publications import PublicationRecord, count_articles_changed
 from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import ArticleStatus, msarticles
@@ -60,6 +60,19 @@ class Articles:
                     _renew(connection, kept[article.source].article_id, article)
             count_articles_changed(connection, record.publication_id)
             return self._of_status(connection, record, ArticleStatus.ACTIVE)
+
+    def join(self, record: PublicationRecord, destinations: Mapping[int, Mapping[str, TableName]]) -> None:
+        """Register, by source tables, the destinations at subscriptions that are new, in every definition: none was
+        applied there."""
+        with self._database.transaction() as connection:
+            join_pending(connection, record.publication_id, destinations)
+            for it in self._of_status(connection, record, *ArticleStatus):
+                added = destinations.get(it.source_object_id)
+                if added:
+                    found = _places(it.joined_by(added))
+                    mine = msarticles.c.article_id == it.article_id
+                    connection.execute(msarticles.update().where(mine).values(destinations=found))
+            count_articles_changed(connection, record.publication_id)
 
     def reserve_ids(self, count: int) -> tuple[int, ...]:
         """Take so many values of `article_id`, for definitions that are registered with a batch. One that is never used
@@ -198,7 +211,7 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
         "source_object": article.source.table,
         "destination_owner": article.destination.schema,
         "destination_object": article.destination.table,
-        "destinations": {name: str(table) for name, table in article.destinations},
+        "destinations": _places(article),
         "source_object_id": article.source_object_id,
         "columns": [column.model_dump() for column in article.columns],
         "ins_cmd": str(article.ins_cmd),
@@ -210,6 +223,10 @@ def _article_values(record: PublicationRecord, article: RegisteredArticle) -> di
         "status": ArticleStatus.ACTIVE,
         **_renewed_values(article),
     }
+
+
+def _places(article: RegisteredArticle) -> dict[str, str]:
+    return {name: str(table) for name, table in article.destinations}
 
 
 def _renewed_values(article: RegisteredArticle) -> dict[str, object]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord, count_articles_changed
 from tranrepl.distributor.tables import mspublications
+from tranrepl.model.names import TableName
 from tranrepl.model.pending_definitions import PendingDefinitions
 
 
@@ -56,6 +57,17 @@ def read_pending(connection: sa.Connection, publication_id: int) -> tuple[Pendin
     mine = mspublications.c.publication_id == publication_id
     found = connection.scalar(sa.select(mspublications.c.pending_definitions).where(mine))
     return tuple(PendingDefinitions.model_validate(it) for it in found or ())
+
+
+def join_pending(
+    connection: sa.Connection, publication_id: int, destinations: Mapping[int, Mapping[str, TableName]]
+) -> None:
+    """Give pending definitions, by source tables, the destinations at subscriptions that are new."""
+    known = _locked(connection, publication_id)
+    joined = [
+        (it, tuple(of.joined_by(destinations.get(of.source_object_id, {})) for of in it.articles)) for it in known
+    ]
+    _write(connection, publication_id, [it.model_copy(update={"articles": of}) for it, of in joined])
 
 
 def forget_pending(connection: sa.Connection, record: PublicationRecord, digest: str) -> None:
