@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tranrepl.model.schema_change import (
     SETUP_TAG,
@@ -16,11 +17,16 @@ from tranrepl.model.schema_change import (
 )
 
 
+class _Words(NamedTuple):
+    statement: str
+    """As SQL would say it."""
+    effect: str
+    """For a reader who does not want the statement."""
+
+
 def parts_in_words(change: SchemaChange) -> Iterator[str]:
     """Yield what is done to the Subscribers' table, as SQL would say it, a part each."""
-    yield from map(column_in_words, change.columns)
-    yield from map(_label_in_words, change.labels)
-    yield from map(_partition_in_words, change.partitions)
+    yield from (it.statement for it in _parts(change))
     if change.new_article_id is None:
         yield "the article ends"
     if change.rows_unknown is not None:
@@ -29,42 +35,8 @@ def parts_in_words(change: SchemaChange) -> Iterator[str]:
 
 def effects_in_words(change: SchemaChange) -> Iterator[str]:
     """Yield what a schema change did, a part each, for a reader who does not want the statements."""
-    yield from map(_column_effect, change.columns)
-    yield from map(_label_effect, change.labels)
-    yield from (_partition_effect(it) for it in change.partitions)
+    yield from (it.effect for it in _parts(change))
     yield from change.notes
-
-
-def _column_effect(change: ColumnChange) -> str:
-    match change.action:
-        case ColumnAction.ADD:
-            return f"column {change.column} added"
-        case ColumnAction.DROP:
-            return f"column {change.column} dropped"
-        case ColumnAction.RENAME:
-            return f"column {change.column} renamed to {change.new_name}"
-        case ColumnAction.RETYPE:
-            return f"column {change.column} is {change.type_name} now"
-        case ColumnAction.DROP_NOT_NULL:
-            return f"column {change.column} may be NULL now"
-
-
-def _label_effect(change: LabelChange) -> str:
-    if change.action is LabelAction.RENAME_TYPE:
-        return f"type {change.type_name} renamed to {change.new_type_name}"
-    return f"value {change.label} added to type {change.type_name}"
-
-
-def _partition_effect(change: PartitionChange) -> str:
-    match change.action:
-        case PartitionAction.CREATE:
-            return f"partition {change.table} added"
-        case PartitionAction.RENAME:
-            return f"partition {change.table} renamed to {change.new_name}"
-        case PartitionAction.REMOVE:
-            return f"partition {change.table} removed"
-        case PartitionAction.EMPTY:
-            return f"partition {change.table} emptied"
 
 
 def change_in_words(change: SchemaChange, table: object | None = None) -> str:
@@ -74,28 +46,41 @@ def change_in_words(change: SchemaChange, table: object | None = None) -> str:
     return f"{change.tag} {table or change.source}: {', '.join(parts) or 'nothing for the Subscribers'}"
 
 
-def column_in_words(change: ColumnChange) -> str:
-    """Return what is done to a column, as SQL would say it."""
+def _parts(change: SchemaChange) -> Iterator[_Words]:
+    yield from map(_column, change.columns)
+    yield from map(_label, change.labels)
+    yield from map(_partition, change.partitions)
+
+
+def _column(change: ColumnChange) -> _Words:
+    name, column = change.column, f"column {change.column}"
     match change.action:
         case ColumnAction.ADD:
             rows = "" if change.existing_value is None else f" (rows: {change.existing_value})"
-            return f"ADD COLUMN {change.column} {change.type_name}{rows}"
+            return _Words(f"ADD COLUMN {name} {change.type_name}{rows}", f"{column} added")
         case ColumnAction.DROP:
-            return f"DROP COLUMN {change.column}"
+            return _Words(f"DROP COLUMN {name}", f"{column} dropped")
         case ColumnAction.RENAME:
-            return f"RENAME COLUMN {change.column} TO {change.new_name}"
+            return _Words(f"RENAME COLUMN {name} TO {change.new_name}", f"{column} renamed to {change.new_name}")
         case ColumnAction.RETYPE:
-            return f"ALTER COLUMN {change.column} TYPE {change.type_name}"
+            return _Words(f"ALTER COLUMN {name} TYPE {change.type_name}", f"{column} is {change.type_name} now")
         case ColumnAction.DROP_NOT_NULL:
-            return f"ALTER COLUMN {change.column} DROP NOT NULL"
+            return _Words(f"ALTER COLUMN {name} DROP NOT NULL", f"{column} may be NULL now")
 
 
-def _label_in_words(change: LabelChange) -> str:
+def _label(change: LabelChange) -> _Words:
+    name, new = change.type_name, change.new_type_name
     if change.action is LabelAction.RENAME_TYPE:
-        return f"RENAME TYPE {change.type_name} TO {change.new_type_name}"
-    return f"ADD VALUE {change.label} TO TYPE {change.type_name}"
+        return _Words(f"RENAME TYPE {name} TO {new}", f"type {name} renamed to {new}")
+    return _Words(f"ADD VALUE {change.label} TO TYPE {name}", f"value {change.label} added to type {name}")
 
 
-def _partition_in_words(change: PartitionChange) -> str:
+def _partition(change: PartitionChange) -> _Words:
     to = "" if change.new_name is None else f" TO {change.new_name}"
-    return f"{change.action.upper()} PARTITION {change.table}{to}"
+    done = {
+        PartitionAction.CREATE: "added",
+        PartitionAction.RENAME: f"renamed to {change.new_name}",
+        PartitionAction.REMOVE: "removed",
+        PartitionAction.EMPTY: "emptied",
+    }[change.action]
+    return _Words(f"{change.action.upper()} PARTITION {change.table}{to}", f"partition {change.table} {done}")
