@@ -44,37 +44,35 @@ def write_commands(folder: Path, batches: Iterable[pa.RecordBatch]) -> str:
 
     Raises ConfigurationError where the store cannot be written, and what `batches` raises.
     """
-    name = f"_{uuid.uuid4().hex}"
-    file = _File(folder, name)
-    try:
-        with ThreadPoolExecutor(1) as thread:
-            written: Future[None] = thread.submit(file.open)
-            for group in _row_groups(batches):
-                written.result()
-                written = thread.submit(file.write, group)
+    with _new_file(folder) as file, ThreadPoolExecutor(1) as thread:
+        written: Future[None] = thread.submit(file.open)
+        for group in _row_groups(batches):
             written.result()
-            file.close()
-    except BaseException:
-        file.abandon()
-        raise
-    reach(Failpoint.STAGED)
-    return name
+            written = thread.submit(file.write, group)
+        written.result()
+        file.close()
+    return file.name
 
 
 def write_few_commands(folder: Path, batches: Iterable[pa.RecordBatch]) -> str:
     """Do what `write_commands` does, where they are so few that a thread takes longer to begin."""
-    name = f"_{uuid.uuid4().hex}"
-    file = _File(folder, name)
-    try:
+    with _new_file(folder) as file:
         file.open()
         for group in _row_groups(batches):
             file.write(group)
         file.close()
+    return file.name
+
+
+@contextmanager
+def _new_file(folder: Path) -> Iterator[_File]:
+    file = _File(folder, f"_{uuid.uuid4().hex}")
+    try:
+        yield file
     except BaseException:
         file.abandon()
         raise
     reach(Failpoint.STAGED)
-    return name
 
 
 def publish(folder: Path, name: str) -> None:
@@ -118,14 +116,14 @@ class _File:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
-        self._name = name
+        self.name = name
         self._writer: pq.ParquetWriter | None = None
         self._opened: list[BinaryIO | pq.ParquetWriter] = []
 
     def open(self) -> None:
         with _store_errors(self._folder):
             make_private(self._folder)
-            self._file = new_private_file(self._folder / self._name)
+            self._file = new_private_file(self._folder / self.name)
             self._opened.append(self._file)
 
     def write(self, commands: pa.Table) -> None:
