@@ -17,7 +17,7 @@ from tranrepl.admin.mounted_store import store_problems
 from tranrepl.admin.store_check import store_error
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
-from tranrepl.publisher.postgres.suggested_tables import likely_table
+from tranrepl.publisher.postgres.article_check import likely_table
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import hadoop_version, require_fitting_spark, require_java
 

@@ -1,4 +1,5 @@
-"""Reasons why a table, its columns, or what the log carries of them cannot be published as its article asks."""
+"""Reasons why a table, its columns, or what the log carries of them cannot be published as its article asks;
+and the table that was meant, where there is none of the name in the file."""
 
 from __future__ import annotations
 
@@ -9,17 +10,23 @@ from psycopg import sql
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import CallSyntax
+from tranrepl.model.names import TableName
 from tranrepl.model.propagation import UpdatePolicy
 from tranrepl.model.source_sql import is_type
 from tranrepl.model.table_definition import Generation
-from tranrepl.postgres.session import Session
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.old_rows import FULL, needs_whole_rows
 from tranrepl.publisher.postgres.partitions import Partition, partitions
 from tranrepl.publisher.postgres.row_filter_check import filter_problems
 from tranrepl.settings.publication import Article, ReplicaIdentity
-from tranrepl.spelling import did_you_mean
+from tranrepl.spelling import did_you_mean, likeliest
 
 PARTITIONED = "partitioned table"
+_TABLES = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
+   AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+"""
 
 
 def article_problems(
@@ -200,3 +207,30 @@ def column_problems(at: str, article: Article, table: TableDescription) -> Itera
             yield ConfigurationError(
                 f"{at}: primary key column {column.name} is generated", remedy="allowed: a plain column"
             )
+
+
+def no_such_table(session: Session, where: str, wanted: TableName) -> ConfigurationError:
+    """Return the error of an article whose table is not there, with the likeliest one."""
+    with translated_errors(where):
+        tables = [TableName(*row) for row in session.execute(_TABLES)]
+    found = likely_table(wanted, tables)
+    question = "" if found is None else f"did you mean {found}? "
+    return ConfigurationError(
+        f"article {wanted}: {where} has no such table",
+        remedy=f"{question}names are case-sensitive; allowed: schema.table as the catalogue spells it",
+    )
+
+
+def likely_table(wanted: TableName, tables: list[TableName]) -> TableName | None:
+    """Return a table of that name in another schema, or one of a name like it; None where there is none."""
+    elsewhere = sorted(it for it in tables if it.table.casefold() == wanted.table.casefold())
+    near = [it for it in elsewhere if it.schema.casefold() == wanted.schema.casefold()] or elsewhere
+    if near:
+        return near[0]
+    # A schema's name that is written right would make every table of it alike.
+    beside = [it for it in tables if it.schema.casefold() == wanted.schema.casefold()]
+    for among in (sorted(beside), sorted(tables)):
+        name = likeliest(wanted.table, (it.table for it in among))
+        if name is not None:
+            return next(it for it in among if it.table == name)
+    return None

@@ -9,9 +9,9 @@ from tranrepl.connections import Connection
 from tranrepl.model.catalogue import OldRowSetting
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.left_behind import statements_left
 from tranrepl.publisher.postgres.lsn import LsnPositions
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
+from tranrepl.publisher.postgres.teardown import statements_left
 
 
 class PostgresPublisherDatabase:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from tranrepl.model.partition_rows import Edge, PartitionLimits
-from tranrepl.publisher.postgres.written_values import unquoted
 
 _VALUE = r"(?:'(?:[^']|'')*'|[^\s,()']+)"
 _VALUES = rf"\(({_VALUE}(?:, {_VALUE})*)\)"
@@ -55,3 +54,8 @@ def _edge(values: list[str], *, upper: bool) -> Edge | None:
 
 def _text(value: str) -> str:
     return value[1:-1].replace("''", "'") if value[0] == "'" else value
+
+
+def unquoted(name: str) -> str:
+    """Return a name that is written as in SQL: in quotes where it needs them."""
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name

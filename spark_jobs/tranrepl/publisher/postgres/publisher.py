@@ -24,11 +24,10 @@ from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
-from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems
+from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems, no_such_table
 from tranrepl.publisher.postgres.continuity import Continuity, flushed_to, read_log_identity, readable_to
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.free_slots import free_slots, none_free
-from tranrepl.publisher.postgres.left_behind import DROP_SCHEMA, drop_publication, drop_slot
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.log_stream import NO_LIMITS, PostgresLogStream
@@ -61,9 +60,16 @@ from tranrepl.publisher.postgres.slot import (
     retained_log,
 )
 from tranrepl.publisher.postgres.standby_slots import slowest_standby
-from tranrepl.publisher.postgres.suggested_tables import no_such_table
 from tranrepl.publisher.postgres.table_ranges import table_sizes
-from tranrepl.publisher.postgres.teardown import KnownIdentities, find_removal, remove, require_no_reader
+from tranrepl.publisher.postgres.teardown import (
+    DROP_SCHEMA,
+    KnownIdentities,
+    drop_publication,
+    drop_slot,
+    find_removal,
+    remove,
+    require_no_reader,
+)
 from tranrepl.publisher.postgres.token_messages import post_token
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.publisher.postgres.user_types import type_statements

@@ -6,6 +6,7 @@ Setup itself describes tables in the same form, so that the two can be compared.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from string import Template
@@ -23,9 +24,8 @@ from tranrepl.model.table_definition import (
 )
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.postgres.captured_types import CapturedTypes, read_types
-from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits
+from tranrepl.publisher.postgres.partition_bounds import read_key_columns, read_limits, unquoted
 from tranrepl.publisher.postgres.user_types import TYPES_OF_COLUMN
-from tranrepl.publisher.postgres.written_values import only_element, unquoted
 from tranrepl.schema.messages import (
     AlteredPartitions,
     AlteredTable,
@@ -219,7 +219,7 @@ def _with_definitions(
 def _captured_column(captured: Mapping[str, Any], kept: Mapping[str, str], types: CapturedTypes) -> dict[str, Any]:
     """Return a column with its values read. `kept`: the values that partitions keep of a column that was added."""
     value = captured["missing"] or kept.get(captured["name"])
-    column = dict(captured, oid=int(captured["oid"]), missing=only_element(value), has_missing=value is not None)
+    column = dict(captured, oid=int(captured["oid"]), missing=_only_element(value), has_missing=value is not None)
     number, collation = column["oid"], int(column.pop("attcollation"))
     usual = types.collation_of(number, _COLLATIONS.get(number, _DEFAULT_COLLATION))
     column["collation"] = collation if collation not in (0, usual) else None
@@ -304,3 +304,11 @@ def _unique(captured: Mapping[str, Any]) -> UniqueConstraint:
         identity=captured["identity"],
         columns=tuple(captured["columns"]),
     )
+
+
+def _only_element(array: str | None) -> str | None:
+    """Return the text of the only element of an array, which is not NULL; None of no array."""
+    if array is None:
+        return None
+    element = array[1:-1]
+    return re.sub(r"\\(.)", r"\1", element[1:-1], flags=re.DOTALL) if element.startswith('"') else element

@@ -11,6 +11,8 @@ from psycopg.errors import InsufficientPrivilege
 
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.catalogue import OldRowSetting
+from tranrepl.model.names import TableName
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.partitions import Partition, partitions
 from tranrepl.publisher.postgres.replica_identity import IdentifiedTable, clause, identified_tables
@@ -18,6 +20,8 @@ from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.slot import ReplicationSlot
 from tranrepl.publisher.publisher import Removal, RemovalStep
 
+DROP_SCHEMA = "DROP SCHEMA tranrepl CASCADE"
+"""Drops the event triggers with the functions that they call."""
 _LOCK_TIMEOUT = "5s"
 _UNSETTLED_PARTITION = "it is or was a partition, and what it had before is not known"
 _READERS = """
@@ -152,3 +156,28 @@ def _identity(table: IdentifiedTable, before: OldRowSetting | None, unsettled: s
         return None, f"{full}: it was USING INDEX {before.index}, which is gone"
     what = f"{full}: back to {clause(before).as_string(None)}"
     return _Step(what, table.set_to(before), table.owned), None
+
+
+def drop_slot(name: str) -> str:
+    return sql.SQL("SELECT pg_drop_replication_slot({})").format(sql.Literal(name)).as_string()
+
+
+def drop_publication(name: str) -> str:
+    return sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(name)).as_string()
+
+
+def statements_left(name: str, tables: Mapping[TableName, OldRowSetting]) -> list[str]:
+    """Return the statements, in order, the last of them with the condition under which it is to be run. `name`: of the
+    slot and the publication; `tables`: their replica identities before setup."""
+    alter = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY {}")
+    identities = [
+        alter.format(qualified(table), clause(before)).as_string()
+        for table, before in tables.items()
+        if not before.is_full
+    ]
+    return [
+        f"{drop_slot(name)};",
+        f"{drop_publication(name)};",
+        *(f"{it};" for it in identities),
+        f"{DROP_SCHEMA};  -- only where that database has no other publication of ours",
+    ]
