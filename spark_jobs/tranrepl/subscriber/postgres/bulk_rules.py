@@ -1,14 +1,10 @@
-"""What can be applied in bulk at a PostgreSQL Subscriber: where no trigger or procedure depends on commit order.
-
-Bulk gives up the order of rows, and calls no procedure. So a procedure must be the generated one, no trigger or rule
-may fire, no cascade may act, no column may fill itself with a value that depends on the order, and the key must be
-unique, so that the number of rows that a statement meets proves that each was met.
-"""
+"""What can be applied in bulk at a PostgreSQL Subscriber: where no trigger or procedure depends on commit order."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from psycopg import sql
 
@@ -17,11 +13,12 @@ from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session
+from tranrepl.subscriber.base.bulk_rules import TableFacts, unedited_operations
 from tranrepl.subscriber.batching.steps import Operations
 from tranrepl.subscriber.constraints import between_articles, parents_first
 from tranrepl.subscriber.postgres.bulk import fits_a_row_table
 from tranrepl.subscriber.postgres.procedures import OBJECTS, PROCEDURE_NAMES, SCHEMA, ends_with_body
-from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
+from tranrepl.subscriber.procedure_names import PREFIXES
 
 
 class ApplyRules:
@@ -30,7 +27,7 @@ class ApplyRules:
     def __init__(self, session: Session, articles: Mapping[int, RegisteredArticle]) -> None:
         self._session = session
         self._articles = articles
-        self.unedited: frozenset[tuple[int, Operation]] = unedited_procedures(session, articles)
+        self.unedited: frozenset[tuple[int, Operation]] = _unedited(session, articles)
         """Whose generated procedures are as setup made them."""
         self.bulk: BulkRules = bulk_rules(session, articles, self.unedited)
         self.operations: Mapping[int, Operations] = self.bulk.operations
@@ -48,7 +45,7 @@ class ApplyRules:
         """Read again what concerns these tables, and the foreign keys among all."""
         altered = {number: it for number, it in self._articles.items() if it.destination in destinations}
         others = frozenset(it for it in self.unedited if it[0] not in altered)
-        self.unedited = others | unedited_procedures(self._session, altered)
+        self.unedited = others | _unedited(self._session, altered)
         self.bulk = bulk_rules(self._session, altered, self.unedited, self.bulk)
         if self.bulk.operations != self.operations:
             self.operations = self.bulk.operations
@@ -91,12 +88,7 @@ def bulk_rules(
     rows = session.execute(_TABLES, [numbers, names]).fetchall()
     tables = {row[0]: _Table(*row[1:]) for row in rows}
     operations = {
-        number: frozenset(
-            it
-            for it in PREFIXES
-            if table.allows(it, articles[number])
-            and ((number, it) in unedited or articles[number].propagation(it).method is Method.STATEMENT)
-        )
+        number: frozenset(it for it in PREFIXES if (number, it) in unedited and table.allows(it, articles[number]))
         for number, table in tables.items()
     }
     code = {number: frozenset(it for it in PREFIXES if table.runs_code(it)) for number, table in tables.items()}
@@ -126,19 +118,19 @@ class _Table:
     unique_keys: Sequence[Sequence[str]]
 
     def allows(self, operation: Operation, article: RegisteredArticle) -> bool:
-        published = {column.name for column in article.columns}
-        key = {article.columns[at].name for at in article.key_positions}
-        if not self.plain or not any(set(columns) <= key for columns in self.unique_keys):
+        if not self.plain or not self._facts().allows(operation, article):
             return False
-        if self.runs_code(operation):
-            return False
-        match operation:
-            case Operation.INSERT:
-                return published.issuperset(self.filled)
-            case Operation.UPDATE:
-                return published.isdisjoint(self.fixed) and fits_a_row_table(article)
-            case _:
-                return True
+        return operation is not Operation.UPDATE or (
+            fits_a_row_table(article) and {it.name for it in article.columns}.isdisjoint(self.fixed)
+        )
+
+    def _facts(self) -> TableFacts:
+        return TableFacts(
+            [frozenset(it) for it in self.unique_keys],
+            frozenset(filter(self.runs_code, PREFIXES)),
+            self.cascades,
+            filled_in_order=frozenset(self.filled),
+        )
 
     def runs_code(self, operation: Operation) -> bool:
         """Return whether a trigger or a rule may fire, of this table or of one to which a cascade goes on."""
@@ -150,25 +142,18 @@ class _Table:
         return self.cascades and operation is not Operation.INSERT
 
 
-def unedited_procedures(
-    session: Session, articles: Mapping[int, RegisteredArticle]
-) -> frozenset[tuple[int, Operation]]:
-    """Return articles and operations whose generated procedure is still as setup made it; none where the role may not
-    know."""
-    generated: dict[str, list[tuple[int, Operation]]] = {}
-    for number, article in articles.items():
-        for operation in PREFIXES:
-            if generates(article.propagation(operation)):
-                name = procedure_name(operation, article.destination, PROCEDURE_NAMES)
-                generated.setdefault(name, []).append((number, operation))
+def _unedited(session: Session, articles: Mapping[int, RegisteredArticle]) -> frozenset[tuple[int, Operation]]:
+    return unedited_operations(articles, PROCEDURE_NAMES, partial(_still_as_made, session))
+
+
+def _still_as_made(session: Session, names: Sequence[str]) -> list[str]:
+    """Return the procedures that are as setup made them; none where the role may not know."""
     if session.execute(_MAY_READ_OBJECTS, [OBJECTS.as_string(session)]).fetchone() != (True,):
-        return frozenset()
+        return []
     found: dict[str, list[tuple[str, str]]] = {}
-    query = sql.SQL(_PROCEDURES).format(OBJECTS)
-    for name, text, body in session.execute(query, [SCHEMA, list(generated)]):
+    for name, text, body in session.execute(sql.SQL(_PROCEDURES).format(OBJECTS), [SCHEMA, list(names)]):
         found.setdefault(name, []).append((text, body))
-    unedited = [name for name, texts in found.items() if len(texts) == 1 and ends_with_body(*texts[0])]
-    return frozenset(it for name in unedited for it in generated[name])
+    return [name for name, texts in found.items() if len(texts) == 1 and ends_with_body(*texts[0])]
 
 
 def is_called(article: RegisteredArticle, operation: Operation, unedited: Collection[tuple[int, Operation]]) -> bool:
