@@ -42,9 +42,9 @@ from tranrepl.settings.publication import Article, Publication, Subscription, Sy
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
 from tranrepl.subscriber.base.subscriber import Subscriber
+from tranrepl.subscriber.replication_tables import REVISION
 from tranrepl.subscriber.shared_tables import Claim, sharing_problems, snapshot_problems
 from tranrepl.subscriber.snapshot import SnapshotArticle
-from tranrepl.subscriber.tables_version import REVISION
 from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl check"

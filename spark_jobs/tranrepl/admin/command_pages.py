@@ -20,7 +20,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO, NO_ARTICLE_ID, Operation
 from tranrepl.model.position import following, preceding
 from tranrepl.model.row_images import values
 from tranrepl.subscriber.base.dialect import Dialect
-from tranrepl.subscriber.row_not_found import key_text
+from tranrepl.subscriber.command_text import key_text
 
 MOST_LOOKED_AT = 50_000
 """Stored commands that are read for a page, whether they fit or not."""

@@ -9,8 +9,8 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
+from tranrepl.model.schema_change import chain_of_changes
 from tranrepl.subscriber.base.subscriber import Subscriber
-from tranrepl.subscriber.schema_changes import chain_of_changes
 
 
 def record_definitions(database: DistributionDatabase, record: PublicationRecord, subscriber: Subscriber) -> None:

@@ -6,6 +6,7 @@ are of the article's definition `article_id`, commands after it of `new_article_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -138,3 +139,16 @@ class SchemaChange(BaseModel):
     def changes_destination(self) -> bool:
         """Say whether there is anything to do at a Subscriber's table or its types."""
         return bool(self.columns or self.labels or self.partitions)
+
+
+def chain_of_changes(changes: Sequence[SchemaChange], recorded: int, wanted: int) -> list[SchemaChange] | None:
+    """Return the changes, of all in order, that lead from one definition of an article to another; None where they do
+    not lead there."""
+    chain, at = [], recorded
+    for change in changes:
+        if at == wanted:
+            break
+        if change.article_id == at and change.new_article_id is not None:
+            chain.append(change)
+            at = change.new_article_id
+    return chain if at == wanted else None

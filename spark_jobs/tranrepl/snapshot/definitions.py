@@ -14,7 +14,7 @@ from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
-from tranrepl.model.schema_change import SchemaChange
+from tranrepl.model.schema_change import SchemaChange, chain_of_changes
 from tranrepl.model.table_definition import Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import UnregisteredError
@@ -22,7 +22,6 @@ from tranrepl.settings.publication import Partitions
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.schema_changes import chain_of_changes
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.subscriber.subscription import SubscriptionPosition
 

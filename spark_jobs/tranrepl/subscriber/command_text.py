@@ -1,4 +1,4 @@
-"""Commands as text, for people to read.
+"""Commands as text, for people to read; and error 20598 in SQL Server's words: one that met no row at the Subscriber.
 
 The form follows real output of `sp_browsereplcmds`: the call keyword is always CALL, numbers and times stand bare,
 other values in quotes, an explicit NULL as NULL, a value that does not travel as nothing, the mask in hexadecimal.
@@ -7,7 +7,7 @@ other values in quotes, an explicit NULL as NULL, a value that does not travel a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tranrepl.model.article import RegisteredArticle
@@ -20,7 +20,6 @@ from tranrepl.model.tracer_token import TracerToken
 from tranrepl.schema.words import change_in_words
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import called_procedure
-from tranrepl.subscriber.row_not_found import key_text
 
 # boolean is not among them: its text form is a letter.
 _BARE_TYPES = re.compile(
@@ -90,3 +89,16 @@ def _value(
     bare = _BARE_TYPES.fullmatch(article.columns[argument.position].type_name)
     escaped = value.replace("'", "''")
     return value if bare else f"'{escaped}'"
+
+
+def row_not_found_text(operation: Operation, table: object) -> str:
+    """Return the message up to where the key follows, as in `id = 5`."""
+    return (
+        f"The row was not found at the Subscriber when applying the replicated {operation.name} command for Table "
+        f"'{table}' with Primary Key(s): "
+    )
+
+
+def key_text(key: Iterable[tuple[str, str | None]]) -> str:
+    """Return names and values of the key's columns."""
+    return ", ".join(f"{name} = {value}" for name, value in key)

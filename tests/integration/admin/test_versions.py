@@ -17,7 +17,7 @@ from support.site import Site, execute
 from tranrepl import __version__
 from tranrepl.distributor.version import REVISION
 from tranrepl.errors import ConfigurationError
-from tranrepl.subscriber.tables_version import REVISION as SUBSCRIBER_REVISION
+from tranrepl.subscriber.replication_tables import REVISION as SUBSCRIBER_REVISION
 
 _NEWER = "which is newer than this one"
 _REMEDY = "pip install 'tranrepl>=9.9.9'"

@@ -18,7 +18,7 @@ from tranrepl.publisher.postgres import log_messages, log_range, long_messages
 from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.long_messages import LongMessage
 from tranrepl.publisher.postgres.lsn import lsn_number
-from tranrepl.subscriber.batching import long_commands
+from tranrepl.subscriber.batching import commit_batches
 from tranrepl.subscriber.postgres import apply as postgres_apply, serial
 
 _MEGABYTE = 1024 * 1024
@@ -122,7 +122,7 @@ def test_a_command_that_no_buffer_takes_is_named(
         raise pa.ArrowInvalid("offset overflow while concatenating arrays")
 
     with monkeypatch.context() as patch:
-        patch.setattr(long_commands, "_LONG", 0)
+        patch.setattr(commit_batches, "_LONG", 0)
         patch.setattr(serial, "copy_text", overflow)
         patch.setattr(postgres_apply, "fold_text", overflow)
         error = deliver_stored(site).error

@@ -7,7 +7,7 @@ import pytest
 from conftest import DatabaseFactory
 from support.command_history import Column
 from support.schema_world import World, added, dropped, renamed, retyped, schema_world
-from tranrepl.model.schema_change import ColumnAction, ColumnChange, LabelAction, LabelChange
+from tranrepl.model.schema_change import LabelAction, LabelChange
 
 ID = Column("id", "integer", key=1)
 A = Column("a", "integer")
@@ -75,17 +75,6 @@ def test_rows_that_exist_get_the_value_that_the_publisher_gave(world: World) -> 
         (1, [1, None], "it's \\ 50% \n{} new", None),
         (2, None, None, None),
     ]
-
-
-def test_nulls_follow_a_dropped_not_null(world: World) -> None:
-    site, history = world.site, world.history
-    first = site.article("t", [ID, Column("a", "integer", not_null=True)])
-    second = site.next_definition(first, [ID, A])
-    history.transaction()
-    world.change(first, second, ColumnChange(action=ColumnAction.DROP_NOT_NULL, column="a"))
-    history.insert(second, ["1", None])
-    world.delivered()
-    assert site.execute("SELECT * FROM t") == [(1, None)]
 
 
 def test_a_generated_column_is_made_and_goes_with_its_base(world: World) -> None:

@@ -9,7 +9,7 @@ from support.subscribers import KEY, Site
 from tranrepl import __version__
 from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.tables_version import REVISION, THIS_VERSION, TablesVersion
+from tranrepl.subscriber.replication_tables import REVISION, THIS_VERSION, TablesVersion
 
 VENDOR = [Column("id", "integer", key=1), Column("name", "character varying(40)", not_null=True)]
 VERSION = "SELECT revision, version FROM msrepl_version"

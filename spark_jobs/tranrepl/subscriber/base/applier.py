@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
-from tranrepl.errors import ErrorReport
+from tranrepl.errors import ConfigurationError, ErrorDetails, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.subscriber.applier import Applied
 from tranrepl.subscriber.base.watermark import Watermark
-from tranrepl.subscriber.batching.steps import Operations, Step
+from tranrepl.subscriber.batching.steps import Operations, SchemaStep, Step
 from tranrepl.subscriber.subscription import ALONE, Stream, StreamRecord, UnfinishedBatch
 
 
@@ -114,3 +114,15 @@ class Applier(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Make sure that what was committed survives a crash of the server."""
+
+
+@contextmanager
+def naming_change(step: SchemaStep) -> Iterator[None]:
+    """Let an error say that the delivery stopped before a schema change, and where that is stored."""
+    try:
+        yield
+    except ReplicationError as error:
+        error.add(ErrorDetails(schema_change=True))
+        if isinstance(error, ConfigurationError):
+            error.add(ErrorDetails(xact_seqno=step.xact_seqno.hex(), command_id=step.command_id))
+        raise

@@ -14,11 +14,12 @@ from tranrepl.errors import ErrorReport
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
-from tranrepl.subscriber.base.applier import Applier
+from tranrepl.subscriber.base.applier import Applier, naming_change
 from tranrepl.subscriber.base.committed_changes import CommittedChanges
-from tranrepl.subscriber.base.constraints import parents_first_among
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
-from tranrepl.subscriber.base.savepoint import TransactionEndedError, why_undone
+from tranrepl.subscriber.base.destination import parents_first_among
+from tranrepl.subscriber.base.key_changes import UnfitRows
+from tranrepl.subscriber.base.savepoint import BulkAttempts, TransactionEndedError, why_undone
 from tranrepl.subscriber.base.serial import SqlSerial
 from tranrepl.subscriber.base.sql_schema_changes import SqlSchemaChanges
 from tranrepl.subscriber.base.watermark import Watermark
@@ -32,11 +33,8 @@ from tranrepl.subscriber.batching.steps import (
     Step,
     TruncateStep,
 )
-from tranrepl.subscriber.bulk_attempts import BulkAttempts
-from tranrepl.subscriber.key_change import UnfitRows
-from tranrepl.subscriber.schema_changes import naming_change
+from tranrepl.subscriber.constraints import children_first
 from tranrepl.subscriber.subscription import ALONE, CommandPlace, Stream, SubscriptionKey, UnfinishedBatch
-from tranrepl.subscriber.truncation import children_first
 
 _MOST_KEPT_BYTES = 256 * 1024 * 1024
 """The most that is kept of commands applied in the open transaction, to apply them again."""

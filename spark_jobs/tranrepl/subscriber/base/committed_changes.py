@@ -19,10 +19,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.base.column_changes import ColumnPlan
 from tranrepl.subscriber.base.column_steps import TableColumn
 from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.key_changes import key_change
 from tranrepl.subscriber.base.sql_schema_changes import SqlSchemaChanges
 from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import key_change
 from tranrepl.subscriber.subscription import CommandPlace, SubscriptionKey, UnfinishedBatch, fenced
 
 _DDL_LOCK_SECONDS = 60

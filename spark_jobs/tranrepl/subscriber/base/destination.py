@@ -1,4 +1,5 @@
-"""Destination tables at a Subscriber that SQLAlchemy reaches, as its catalogue has them or setup would create them."""
+"""Destination tables at a Subscriber that SQLAlchemy reaches, as its catalogue has them or setup would create them,
+with their unique keys and foreign keys."""
 
 from __future__ import annotations
 
@@ -16,10 +17,17 @@ from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.base.catalogue import Destination
+from tranrepl.subscriber.base.catalogue import Destination, Place
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.procedures import ProcedureName, StoredProcedure, custom_names
 from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
+from tranrepl.subscriber.constraints import (
+    ArticleTable,
+    Constraints,
+    between_articles,
+    constraints_among,
+    parents_first,
+)
 from tranrepl.subscriber.missing_columns import ColumnTexts, lost_columns, no_table
 from tranrepl.subscriber.value_conversion import ColumnType, conversion
 
@@ -225,3 +233,34 @@ def _target(
         for column, it, catalogue_name in zip(article.columns, described, catalogue_names, strict=True)
     )
     return SqlTarget(article, schema, name, columns, key_is_unique)
+
+
+def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> Constraints:
+    """Return the constraints of the targets' tables; a foreign key counts where both of its ends are among them."""
+    catalogue, places = database.catalogue(session), _places(targets)
+    tables = [
+        ArticleTable(it.article.article_id, _place(it), tuple(of.catalogue_name for of in it.columns)) for it in targets
+    ]
+    unique = [(place, key) for place, keys in catalogue.unique_keys(places).items() for key in keys]
+    foreign = [
+        (place, it.columns, it.referenced, it.referenced_columns)
+        for place, keys in catalogue.foreign_keys(places).items()
+        for it in keys
+    ]
+    return constraints_among(tables, unique, foreign)
+
+
+def parents_first_among(session: sa.Connection, database: SqlDatabase, targets: Sequence[SqlTarget]) -> dict[int, int]:
+    """Rank of each article (`parents_first`) where one's table refers to another one's; none where none does."""
+    tables = {it.article.article_id: _place(it) for it in targets}
+    found = database.catalogue(session).foreign_keys(_places(targets))
+    references = {(place, key.referenced) for place, keys in found.items() for key in keys}
+    return parents_first(tables, references) if between_articles(tables, references) else {}
+
+
+def _place(target: SqlTarget) -> Place:
+    return target.schema, target.name
+
+
+def _places(targets: Sequence[SqlTarget]) -> list[Place]:
+    return list(dict.fromkeys(map(_place, targets)))

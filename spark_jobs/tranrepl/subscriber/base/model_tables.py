@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.replication_tables import METADATA, MODEL_TABLES, VERSION
-from tranrepl.subscriber.tables_version import THIS_VERSION, TablesVersion
+from tranrepl.subscriber.replication_tables import METADATA, MODEL_TABLES, THIS_VERSION, VERSION, TablesVersion
 
 
 def model_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table]:

@@ -18,8 +18,8 @@ from tranrepl.model.call_syntax import arguments
 from tranrepl.model.commands import Operation
 from tranrepl.schema.words import change_in_words
 from tranrepl.subscriber.base.definitions import Definitions
+from tranrepl.subscriber.base.key_changes import UnfitRows
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.subscription import SubscriptionKey
 

@@ -45,7 +45,7 @@ from tranrepl.subscriber.base.statements import (
     statement,
 )
 from tranrepl.subscriber.base.target import SqlTarget
-from tranrepl.subscriber.row_not_found import key_text, row_not_found_text
+from tranrepl.subscriber.command_text import key_text, row_not_found_text
 
 _MOST_TOGETHER = 1000
 

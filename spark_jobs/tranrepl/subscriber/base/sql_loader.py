@@ -31,7 +31,7 @@ from tranrepl.subscriber.base.statements import (
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
-from tranrepl.subscriber.row_not_found import key_text
+from tranrepl.subscriber.command_text import key_text
 from tranrepl.subscriber.snapshot import LoadedRange
 from tranrepl.subscriber.subscription import SubscriptionKey
 

@@ -19,12 +19,11 @@ from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.destination import find_destination, target
 from tranrepl.subscriber.base.generated_procedures import ProcedureSetup
 from tranrepl.subscriber.base.identifiers import table_clause
-from tranrepl.subscriber.base.key_changes import AddedToKey, KeyChanges
+from tranrepl.subscriber.base.key_changes import AddedToKey, KeyChanges, UnfitRows, added_value, key_change
 from tranrepl.subscriber.base.partition_rows import delete_rows, why_rows_unknown
 from tranrepl.subscriber.base.schema_changes import SchemaChanges
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import UnfitRows, added_value, key_change
 from tranrepl.subscriber.missing_columns import no_table
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.subscription import SubscriptionKey

@@ -22,11 +22,11 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.column_changes import reload_reason
 from tranrepl.subscriber.base.column_check import column_problems, column_warnings
-from tranrepl.subscriber.base.constraints import constraints_of
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.base.destination import (
     NOTHING_KNOWN,
+    constraints_of,
     find_destination,
     intended_target,
     new_table,
@@ -61,12 +61,11 @@ from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.missing_columns import as_registered
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted
-from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES
+from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES, TablesVersion
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.shared_tables import Claim
 from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition, fenced, not_set_up
-from tranrepl.subscriber.tables_version import TablesVersion
 
 _LOCK_SECONDS = 300
 _OPTIONS = {Operation.INSERT: "ins_cmd", Operation.UPDATE: "upd_cmd", Operation.DELETE: "del_cmd"}

@@ -7,17 +7,19 @@ the schema is a commit batch of its own: what comes before it meets the tables o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation, require_order, xact_seqno_numbers
-from tranrepl.subscriber.truncation import behind_another
+from tranrepl.subscriber.constraints import behind_another
 
 PIECE_COMMANDS = 150_000
 """More than a commit batch of default size comes to: in bulk each article of a piece costs some statements."""
@@ -229,3 +231,37 @@ def _last_cut(commands: pa.Table) -> int:
     if commands["operation"][-1].as_py() != Operation.TRUNCATE:
         return len(commands)
     return int(_uncut(commands)[-1])
+
+
+Made = TypeVar("Made")
+LIMIT_EXCEEDED: Final = "54000"
+"""What PostgreSQL says of a message or line of more than 1 GB."""
+REMEDY: Final = (
+    "shorten the value at the Publisher, or leave its column out (`columns` of the article); `tranrepl skip FILE` "
+    "skips the transaction, and `tranrepl reinitialize FILE -s NAME --article ARTICLE` reinitializes the article"
+)
+_LONG = 512 * 1024 * 1024
+
+
+def unless_too_long(commands: pa.Table, make: Callable[[], Made]) -> Made | None:
+    """Return what `make` makes of commands; None where they are more than Arrow's arrays of 32-bit offsets hold."""
+    try:
+        return make()
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):
+        if commands.nbytes < _LONG:
+            raise
+        return None
+
+
+def longest_command(commands: pa.Table) -> int:
+    """Return the longest command's place."""
+    return int(weights_of(commands).argmax())
+
+
+def too_long(where: str) -> ErrorReport:
+    return ErrorReport(
+        kind=ErrorKind.DATA,
+        message=f"{where}: the values of a command are longer than any buffer",
+        database_code=LIMIT_EXCEEDED,
+        remedy=REMEDY,
+    )

@@ -21,12 +21,12 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
+from tranrepl.subscriber.batching.commit_batches import unless_too_long
 from tranrepl.subscriber.batching.fold import NotFoldableError, fold
 from tranrepl.subscriber.batching.fold_text import FoldText
 from tranrepl.subscriber.batching.folded import Folded
-from tranrepl.subscriber.batching.long_commands import unless_too_long
 from tranrepl.subscriber.batching.staging import Kind, StagedText, kind_codes
-from tranrepl.subscriber.truncation import behind_another
+from tranrepl.subscriber.constraints import behind_another
 
 Bools = npt.NDArray[np.bool_]
 Operations = frozenset[Operation]

@@ -30,8 +30,8 @@ from tranrepl.subscriber.base.procedures import (
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
+from tranrepl.subscriber.command_text import row_not_found_text
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
-from tranrepl.subscriber.row_not_found import row_not_found_text
 
 _NO_KEYWORDS = frozenset({TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER})
 _BEGINNINGS = frozenset({("START", "TRANSACTION"), ("BEGIN", "TRANSACTION"), ("BEGIN", "TRAN")})

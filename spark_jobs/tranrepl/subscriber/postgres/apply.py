@@ -1,4 +1,4 @@
-"""Commands applied at a PostgreSQL Subscriber: in bulk where that may be, or serially."""
+"""Commands applied at a PostgreSQL Subscriber, in bulk where that may be, or serially; and scripts among them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.errors import ConfigurationError, DataError, ErrorReport
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, ErrorReport, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
+from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
-from tranrepl.subscriber.base.applier import Applier
+from tranrepl.subscriber.base.applier import Applier, naming_change
+from tranrepl.subscriber.base.key_changes import UnfitRows
+from tranrepl.subscriber.base.savepoint import BulkAttempts
 from tranrepl.subscriber.base.watermark import Watermark
+from tranrepl.subscriber.batching.commit_batches import unless_too_long
 from tranrepl.subscriber.batching.fold import fold
 from tranrepl.subscriber.batching.fold_text import fold_text
-from tranrepl.subscriber.batching.long_commands import unless_too_long
 from tranrepl.subscriber.batching.staging import census_of
 from tranrepl.subscriber.batching.steps import (
     BulkStep,
@@ -34,23 +38,18 @@ from tranrepl.subscriber.batching.steps import (
     Step,
     TruncateStep,
 )
-from tranrepl.subscriber.bulk_attempts import BulkAttempts
-from tranrepl.subscriber.key_change import UnfitRows
+from tranrepl.subscriber.constraints import children_first, refer_to_one_another
 from tranrepl.subscriber.postgres.bulk import FIND_AS_BEFORE, FIND_BY_KEY, BulkApply
 from tranrepl.subscriber.postgres.bulk_rules import ApplyRules
 from tranrepl.subscriber.postgres.core import core
-from tranrepl.subscriber.postgres.database import POSTGRES
+from tranrepl.subscriber.postgres.database import POSTGRES, make_durable
 from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all
 from tranrepl.subscriber.postgres.schema_change import PostgresSchemaChanges
-from tranrepl.subscriber.postgres.script import run_script
 from tranrepl.subscriber.postgres.serial import SerialApply
-from tranrepl.subscriber.postgres.session_settings import make_durable
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
-from tranrepl.subscriber.schema_changes import naming_change
 from tranrepl.subscriber.subscription import ALONE, Stream, SubscriptionKey, UnfinishedBatch
-from tranrepl.subscriber.truncation import children_first, refer_to_one_another
 
 
 def apply_in_order(
@@ -311,3 +310,42 @@ class PostgresApplier(Applier):
         with self._errors():
             make_durable(self._session)
             self._session.commit()
+
+
+_ENDS_TRANSACTION = "2D000"
+_SKIP = "`tranrepl skip FILE -s NAME --xact-seqno 0x{}` leaves the script out at this Subscriber"
+_MEND = f"mend what it needs at the Subscriber and deliver again; or {_SKIP}"
+_REWRITE = f"{_SKIP}; run it without that statement then: `tranrepl exec FILE --sql SCRIPT.sql`"
+"""For a script that can never run as it stands."""
+
+
+def run_script(session: Session, where: str, step: ScriptStep) -> str:
+    """Run the whole text inside the open transaction; return what is told of it. Raises an error that names the
+    script, where it fails or cannot run in a transaction; then the transaction must be rolled back."""
+    place = ErrorDetails(xact_seqno=step.xact_seqno.hex(), command_id=step.command_id)
+    if (why := refusal(step.script.sql)) is not None:
+        error = ConfigurationError(f"{where}: script {step.script.name} is not run: {why}")
+        error.add(place.model_copy(update={"remedy": _REWRITE.format(step.xact_seqno.hex())}))
+        raise error
+    try:
+        with own_path(session):
+            # Without parameters: the text goes by the simple protocol, with as many statements as it has.
+            session.execute(step.script.sql.encode())
+    except psycopg.Error as error:
+        problem = _problem(f"{where}: script {step.script.name}", error)
+        problem.add(place)
+        if problem.report.remedy is None:
+            remedy = _REWRITE if error.sqlstate == _ENDS_TRANSACTION else _MEND
+            problem.add(ErrorDetails(remedy=remedy.format(step.xact_seqno.hex())))
+        raise problem from error
+    return f"{where}: ran script {step.script.name} at 0x{step.xact_seqno.hex()}"
+
+
+def _problem(where: str, error: psycopg.Error) -> ReplicationError:
+    if error.sqlstate != _ENDS_TRANSACTION:
+        return translate(where, error)
+    return ConfigurationError(
+        f"{where}: {error.diag.message_primary}: a COMMIT or ROLLBACK in it, or in a procedure that it calls, ends the "
+        "transaction that also holds the rows around it",
+        **Codes.POSTGRES.value.numbered(_ENDS_TRANSACTION),
+    )

@@ -28,8 +28,8 @@ from tranrepl.subscriber.base.column_steps import (
     RetypedColumn,
     TableColumn,
 )
+from tranrepl.subscriber.base.key_changes import UnfitRows, key_change
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import UnfitRows, key_change
 from tranrepl.subscriber.missing_columns import no_table
 from tranrepl.subscriber.postgres.destination import find_destination
 

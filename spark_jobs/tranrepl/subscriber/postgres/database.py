@@ -16,12 +16,12 @@ from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_tables, qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE, our_role
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import driver
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SCHEMA, ends_with_body
-from tranrepl.subscriber.postgres.session_settings import replica_role_problems
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -204,3 +204,45 @@ def has_table(session: Session, table: sql.Identifier) -> bool:
         "SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass(%s) AND relkind = 'r'", [table.as_string(None)]
     )
     return found.fetchone() is not None
+
+
+def make_durable(session: Session) -> None:
+    """Make all commits of the server durable that this session sees: a synchronous one, of the transaction that begins
+    here or is open, writes out the log of those before it. The caller commits."""
+    # A session that is kept commits without waiting for the disk again afterwards.
+    session.execute("SET LOCAL synchronous_commit = on")
+    # A transaction that has written nothing to the log, whether it has an xid or not, waits for no disk
+    # (RecordTransactionCommit in PostgreSQL's xact.c). Nobody reads this message.
+    session.execute("SELECT pg_logical_emit_message(true, 'tranrepl.durable', '')")
+
+
+def configure_session(session: Session, where: str, options: ApplierOptions) -> None:
+    """Tell a session that applies what the options ask. Raises ConfigurationError where its role may not."""
+    if options.not_for_replication:
+        for problem in replica_role_problems(session, where):
+            raise problem
+        session.execute("SET session_replication_role = replica")
+    if options.lock_timeout_seconds is not None:
+        # 0 would be no timeout at all.
+        milliseconds = max(1, round(options.lock_timeout_seconds * 1000))
+        session.execute("SELECT set_config('lock_timeout', %s, false)", [f"{milliseconds}ms"])
+
+
+def replica_role_problems(session: Session, where: str) -> Iterator[ConfigurationError]:
+    """Yield a problem where the session may not become a replica's, in which foreign keys and ordinary triggers do not
+    act."""
+    grants = session.info.server_version >= 150000
+    with translated_errors(where):
+        may = session.execute(
+            "SELECT pg_catalog.has_parameter_privilege(current_user, 'session_replication_role', 'SET')"
+            if grants
+            else "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"
+        ).fetchone()
+    if may == (True,):
+        return
+    role = sql.Identifier(session.info.user).as_string(None)
+    grant = f"GRANT SET ON PARAMETER session_replication_role TO {role}"
+    yield ConfigurationError(
+        f"{where}: not_for_replication: role {session.info.user} may not set session_replication_role",
+        remedy=grant if grants else f"a superuser as login; from PostgreSQL 15 on it takes only {grant}",
+    )

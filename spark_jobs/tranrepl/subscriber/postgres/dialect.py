@@ -14,9 +14,8 @@ from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.postgres.apply import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
-from tranrepl.subscriber.postgres.database import POSTGRES
+from tranrepl.subscriber.postgres.database import POSTGRES, configure_session
 from tranrepl.subscriber.postgres.prefetch import Prefetch
-from tranrepl.subscriber.postgres.session_settings import configure_session
 from tranrepl.subscriber.postgres.snapshot import PostgresLoader, PostgresSnapshot
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.subscription import SubscriptionKey

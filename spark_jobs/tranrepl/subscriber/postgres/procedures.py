@@ -22,8 +22,8 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import SAFE_PATH
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
+from tranrepl.subscriber.command_text import row_not_found_text
 from tranrepl.subscriber.procedure_names import PREFIXES, called_procedure, generates
-from tranrepl.subscriber.row_not_found import row_not_found_text
 
 SCHEMA = "public"
 """Where procedures and the model's tables live, as in SQL Server's `dbo`."""

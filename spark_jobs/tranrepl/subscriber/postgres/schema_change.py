@@ -20,9 +20,9 @@ from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.schema.words import change_in_words
 from tranrepl.subscriber.base.column_changes import column_plan
+from tranrepl.subscriber.base.key_changes import UnfitRows
 from tranrepl.subscriber.base.schema_changes import SchemaChanges
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.key_change import UnfitRows
 from tranrepl.subscriber.postgres.columns import PostgresColumns, PublishersTypes, change_key
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.destination import find_targets
@@ -33,10 +33,10 @@ from tranrepl.subscriber.postgres.enum_labels import (
     rename_types,
     type_numbers,
 )
-from tranrepl.subscriber.postgres.missing_types import missing_types, way_on
 from tranrepl.subscriber.postgres.partition_changes import PartitionsApply
 from tranrepl.subscriber.postgres.procedure_setup import renew_procedures
 from tranrepl.subscriber.postgres.rights import LET_OWNER, lets_procedures_follow, not_owned, type_problems
+from tranrepl.subscriber.postgres.table_setup import missing_types, way_on
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _LOCK_SECONDS = 2.0

@@ -17,7 +17,7 @@ from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import arguments
 from tranrepl.postgres.session import Session, translate, translated_errors
-from tranrepl.subscriber.batching.long_commands import (
+from tranrepl.subscriber.batching.commit_batches import (
     LIMIT_EXCEEDED,
     REMEDY,
     longest_command,

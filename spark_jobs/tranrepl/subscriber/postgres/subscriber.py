@@ -20,13 +20,13 @@ from tranrepl.model.table_definition import DefinedType, Generation
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
+from tranrepl.subscriber.base.column_check import narrower_warnings
 from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
-from tranrepl.subscriber.base.narrower_columns import narrower_warnings
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.missing_columns import as_registered, no_column
 from tranrepl.subscriber.postgres.core import core
-from tranrepl.subscriber.postgres.database import POSTGRES
+from tranrepl.subscriber.postgres.database import POSTGRES, make_durable
 from tranrepl.subscriber.postgres.destination import (
     column_texts,
     constraints_of,
@@ -35,7 +35,6 @@ from tranrepl.subscriber.postgres.destination import (
     has_destination,
     intended_target,
 )
-from tranrepl.subscriber.postgres.missing_types import missing_types, way_on
 from tranrepl.subscriber.postgres.partition_changes import why_rows_unknown
 from tranrepl.subscriber.postgres.partition_setup import missing_partitions
 from tranrepl.subscriber.postgres.procedure_setup import accepts_call, made_procedures
@@ -48,12 +47,11 @@ from tranrepl.subscriber.postgres.rights import (
     type_problems,
 )
 from tranrepl.subscriber.postgres.sequences import PostgresSequences
-from tranrepl.subscriber.postgres.session_settings import make_durable
-from tranrepl.subscriber.postgres.table_setup import create_destination, defined_columns
+from tranrepl.subscriber.postgres.table_setup import create_destination, defined_columns, missing_types, way_on
 from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, generates
+from tranrepl.subscriber.replication_tables import TablesVersion
 from tranrepl.subscriber.subscription import SubscriptionKey
-from tranrepl.subscriber.tables_version import TablesVersion
 from tranrepl.subscriber.value_conversion import PLAIN_TYPES, ColumnType
 
 _MOMENTS = (Family.TIME, Family.TIMESTAMP, Family.TIMESTAMP_WITH_ZONE)

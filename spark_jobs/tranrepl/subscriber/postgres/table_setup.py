@@ -1,14 +1,14 @@
-"""Tables and foreign keys that setup creates at a PostgreSQL Subscriber."""
+"""Tables that setup creates at a PostgreSQL Subscriber, and types of their columns that are not there."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 from psycopg import sql
 
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
-from tranrepl.model.names import TableName
-from tranrepl.model.table_definition import DefinedColumn, Generation
+from tranrepl.model.names import TableName, name_parts
+from tranrepl.model.table_definition import DefinedColumn, DefinedType, Generation
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import expression_sql, is_left_out, type_sql
 from tranrepl.postgres.session import Session, translated_errors
@@ -18,7 +18,6 @@ from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.destination import has_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
-from tranrepl.subscriber.postgres.missing_types import create_enumerated, missing_types
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.rights import create_missing_schema, type_problems
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -134,3 +133,45 @@ def _generated(session: Session, column: ColumnDescription) -> sql.Composable:
     return sql.SQL(" GENERATED ALWAYS AS ({}) {}").format(
         expression_sql(column.generation_expression or ""), sql.SQL("VIRTUAL" if virtual else "STORED")
     )
+
+
+_THERE = "SELECT pg_catalog.to_regtype(%s) IS NOT NULL"
+_SCHEMA_THERE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %s)"
+
+
+def missing_types(session: Session, columns: Iterable[DefinedColumn]) -> list[DefinedType]:
+    """Return the types that columns are made of and that are not there, each once, enumerated ones first."""
+    types = {it.name: it for column in columns for it in column.types or ()}
+    return [
+        it
+        for it in sorted(types.values(), key=lambda of: of.labels is None)
+        # An array comes with its type.
+        if not it.name.endswith("[]") and session.execute(_THERE, [it.name]).fetchone() != (True,)
+    ]
+
+
+def create_enumerated(session: Session, where: str, missing: DefinedType) -> Iterator[str]:
+    """Create an enumerated type; yield what was done."""
+    create_missing_schema(session, where, name_parts(missing.name)[0])
+    session.execute(_created(missing))
+    yield f"created type {missing.name} at {where}"
+
+
+def way_on(session: Session, missing: DefinedType, statement: str | None = None) -> str:
+    """Return how a person makes the type there. `statement`: the one of the Publisher's type, where it is known."""
+    if missing.labels is not None:
+        statement = _created(missing).as_string(None)
+    if statement is None:
+        return (
+            f"create type {missing.name} at the Subscriber as it is at the Publisher, or the extension that it "
+            "belongs to"
+        )
+    statements, schema = [statement], name_parts(missing.name)[0]
+    if session.execute(_SCHEMA_THERE, [schema]).fetchone() != (True,):
+        statements.insert(0, sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)).as_string(None))
+    return f"run at the Subscriber: {'; '.join(statements)}"
+
+
+def _created(missing: DefinedType) -> sql.Composed:
+    labels = sql.SQL(", ").join(map(sql.Literal, missing.labels or ()))
+    return sql.SQL("CREATE TYPE {} AS ENUM ({})").format(type_sql(missing.name), labels)
