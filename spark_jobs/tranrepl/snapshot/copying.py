@@ -13,8 +13,8 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.publisher.snapshot import SnapshotSession, SnapshotSource, TableRange
 from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.base.snapshot import Loader
 from tranrepl.subscriber.registry import dialect_of
-from tranrepl.subscriber.snapshot import Loader
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 SMALLEST_RANGE = 8 * 1024 * 1024

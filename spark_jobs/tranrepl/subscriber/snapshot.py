@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Protocol
 
 from tranrepl.errors import ConfigurationError, FencedError, TransientError
 from tranrepl.model.article import RegisteredArticle
@@ -92,15 +91,6 @@ class LoadedRange:
     number: int
     rows: int
     bytes: int
-
-
-class Loader(Protocol):
-    """Loads ranges over one connection of an executor."""
-
-    def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
-        """Load one range, whole rows in PostgreSQL's COPY text form, and commit it with its row of
-        `MSreplication_snapshots`. Raises FencedError where another snapshot has begun."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.applier import Applier
-from tranrepl.subscriber.base.snapshot import Snapshot
+from tranrepl.subscriber.base.snapshot import Loader, Snapshot
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.base.teardown import Teardown
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.comparison import SubscriberComparison
-from tranrepl.subscriber.snapshot import Loader
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 

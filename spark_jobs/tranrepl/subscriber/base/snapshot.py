@@ -1,16 +1,20 @@
-"""The driver's side of a snapshot at one subscription's Subscriber."""
+"""A snapshot at one subscription's Subscriber: what Spark's driver does, and the ranges that executors load."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.failpoint import Failpoint, reach
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.destination import find_destinations
 from tranrepl.subscriber.base.execution import execute_ddl
 from tranrepl.subscriber.base.identifiers import table_clause
@@ -30,7 +34,7 @@ from tranrepl.subscriber.snapshot import (
     not_empty,
     referring,
 )
-from tranrepl.subscriber.subscription import SubscriptionPosition
+from tranrepl.subscriber.subscription import SubscriptionKey, SubscriptionPosition
 
 
 class EmptiedTables:
@@ -254,3 +258,31 @@ class Snapshot:
             # It raises FencedError where the watermark is another one.
             self._model.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
             self._rows.end(names, xact_seqno)
+
+
+class Loader(ABC):
+    """Loads ranges over one connection of an executor, each in a transaction of its own."""
+
+    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, snapshot: str) -> None:
+        self._session, self._database = session, database
+        self._rows = SnapshotRows(session, database, key)
+        self._snapshot = snapshot
+        self._where = f"Subscriber {key.subscription}"
+
+    def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+        """Load one range, whole rows in PostgreSQL's COPY text form, and commit it with its row of
+        `MSreplication_snapshots`. Raises FencedError where another snapshot has begun."""
+        with self._transaction(f"{self._where}, table {article.destination}"):
+            self._rows.require_announced(self._snapshot, str(article.source), self._where)
+            loaded = LoadedRange(str(article.source), number, *self._insert(article, chunks))
+            reach(Failpoint.RANGE_LOADED)
+            self._rows.add_range(self._snapshot, loaded)
+        reach(Failpoint.RANGE_COMMITTED)
+        return loaded
+
+    def _transaction(self, where: str) -> AbstractContextManager[None]:
+        return self._database.transaction(self._session, where)
+
+    @abstractmethod
+    def _insert(self, article: RegisteredArticle, chunks: Iterable[bytes]) -> tuple[int, int]:
+        """Insert the rows; return how many there were, and how many bytes."""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from tranrepl.error_numbers import VALUE_DOES_NOT_FIT
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
-from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import values
-from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
+from tranrepl.subscriber.base.database import translated_errors
 from tranrepl.subscriber.base.destination import target
 from tranrepl.subscriber.base.execution import BulkInsert
-from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
+from tranrepl.subscriber.base.snapshot import Loader
 from tranrepl.subscriber.base.statements import (
     Command,
     ParameterError,
@@ -32,8 +31,6 @@ from tranrepl.subscriber.base.statements import (
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.command_text import key_text
-from tranrepl.subscriber.snapshot import LoadedRange
-from tranrepl.subscriber.subscription import SubscriptionKey
 
 _ROWS_TOGETHER = 1000
 
@@ -49,28 +46,16 @@ def chunk_images(chunk: bytes) -> pa.StringArray:
     return pc.split_pattern(pa.array([chunk.removesuffix(b"\n")], pa.string()), "\n").flatten()
 
 
-class SqlLoader:
-    """Loads ranges, each in a transaction of its own."""
-
-    def __init__(self, session: sa.Connection, database: SqlDatabase, key: SubscriptionKey, snapshot: str) -> None:
-        self._session = session
-        self._database = database
-        self._rows = SnapshotRows(session, database, key)
-        self._snapshot = snapshot
-        self._where = f"Subscriber {key.subscription}"
-
-    def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
-        with translated_errors(f"{self._where}, table {article.destination}", self._database):
+class SqlLoader(Loader):
+    @contextmanager
+    def _transaction(self, where: str) -> Iterator[None]:
+        """Enclose one that `_require_transaction` may begin again."""
+        with translated_errors(where, self._database):
             self._session.rollback()
-            self._rows.require_announced(self._snapshot, str(article.source), self._where)
-            loaded = self._insert(article, number, chunks)
-            reach(Failpoint.RANGE_LOADED)
-            self._rows.add_range(self._snapshot, loaded)
+            yield
             self._session.commit()
-        reach(Failpoint.RANGE_COMMITTED)
-        return loaded
 
-    def _insert(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+    def _insert(self, article: RegisteredArticle, chunks: Iterable[bytes]) -> tuple[int, int]:
         at = target(self._session, self._database, article, self._where)
         prepared, in_bulk = insert_statement(at), self._database.bulk_insert(self._session, article)
         rows = size = 0
@@ -80,7 +65,7 @@ class SqlLoader:
                 self._insert_by_values(at, prepared, images)
             rows += len(images)
             size += len(chunk)
-        return LoadedRange(str(article.source), number, rows, size)
+        return rows, size
 
     def _insert_in_bulk(self, at: SqlTarget, prepared: Statement, insert: BulkInsert, images: pa.StringArray) -> bool:
         """Insert all of the rows, or none: an error of one row is known when it goes by itself. Return whether they

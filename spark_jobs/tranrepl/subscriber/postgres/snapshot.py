@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError
-from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import describe_tables, qualified
 from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.session import Session, own_path, translated_errors
 from tranrepl.settings.publication import PreCreation
-from tranrepl.subscriber.base.snapshot import EmptiedTables, Snapshot
-from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
+from tranrepl.subscriber.base.snapshot import EmptiedTables, Loader, Snapshot
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
@@ -29,7 +27,7 @@ from tranrepl.subscriber.postgres.deferred_indexes import (
 )
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
-from tranrepl.subscriber.snapshot import LoadedRange, OwnedRows, SnapshotArticle
+from tranrepl.subscriber.snapshot import OwnedRows, SnapshotArticle
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _OWN_TABLE = """
@@ -187,33 +185,20 @@ class PostgresSnapshot(Snapshot):
             ) from error
 
 
-class PostgresLoader:
-    """Loads ranges, each in a transaction of its own."""
-
+class PostgresLoader(Loader):
     def __init__(self, session: Session, key: SubscriptionKey, snapshot: str) -> None:
-        self._session = session
-        self._rows = SnapshotRows(core(session), POSTGRES, key)
-        self._snapshot = snapshot
-        self._where = f"Subscriber {key.subscription}"
+        super().__init__(core(session), POSTGRES, key, snapshot)
+        self._driver = session
 
-    def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
-        with translated_errors(f"{self._where}, table {article.destination}"), self._session.transaction():
-            self._rows.require_announced(self._snapshot, str(article.source), self._where)
-            # What follows names no operator.
-            leave_path(self._session)
-            loaded = self._copy(article, number, chunks)
-            reach(Failpoint.RANGE_LOADED)
-            self._rows.add_range(self._snapshot, loaded)
-        reach(Failpoint.RANGE_COMMITTED)
-        return loaded
-
-    def _copy(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
+    def _insert(self, article: RegisteredArticle, chunks: Iterable[bytes]) -> tuple[int, int]:
+        # What follows names no operator.
+        leave_path(self._driver)
         columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in article.columns)
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(qualified(article.destination), columns)
         size = 0
-        with self._session.cursor() as cursor:
+        with self._driver.cursor() as cursor:
             with cursor.copy(statement) as copy:
                 for chunk in chunks:
                     copy.write(chunk)
                     size += len(chunk)
-            return LoadedRange(str(article.source), number, cursor.rowcount, size)
+            return cursor.rowcount, size
