@@ -17,8 +17,7 @@ from tranrepl.distribution import delivery
 from tranrepl.errors import FencedError, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.snapshot import initialization
-from tranrepl.subscriber.base import sql_loader as generic_loading
-from tranrepl.subscriber.postgres import snapshot as loading
+from tranrepl.subscriber.base import snapshot as loading
 
 _MOST_TURNS = 8
 
@@ -47,7 +46,7 @@ def racing_statements(
                 if race.read_log:
                     site.read_log().raise_error()
 
-        for module in (initialization, loading, generic_loading, delivery):
+        for module in (initialization, loading, delivery):
             patch.setattr(module, "reach", reach)
         yield
         assert reached, race

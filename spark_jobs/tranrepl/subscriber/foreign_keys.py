@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tranrepl.model.catalogue import ForeignKeyDescription, TableDescription
@@ -22,14 +22,6 @@ class ForeignKey:
     columns: tuple[str, ...]
     referenced: TableName
     referenced_columns: tuple[str, ...]
-
-    def is_among(self, found: Iterable[ForeignKeyDescription]) -> bool:
-        """Return whether the table has it already, under whatever name."""
-        pairs = set(zip(self.columns, self.referenced_columns, strict=True))
-        return any(
-            it.referenced == self.referenced and set(zip(it.columns, it.referenced_columns, strict=True)) == pairs
-            for it in found
-        )
 
     def left_out(self, reason: str) -> str:
         """Say to whoever runs setup that the foreign key is not there, and why."""

@@ -225,7 +225,7 @@ ARTICLES: list[tuple[dict[str, object], str]] = [
     ),
     (
         {"source": "public.t2", "destination": "public.elsewhere"},
-        "public.elsewhere at Subscriber reporting is a view\n  → allowed: a table",
+        'Subscriber reporting: table public.elsewhere is a view\n  → run at the Subscriber: ALTER TABLE "public"."else',
     ),
 ]
 """Articles, and what is said of each."""

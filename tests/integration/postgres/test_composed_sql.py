@@ -16,7 +16,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.postgres.session import Session, connect
 from tranrepl.subscriber.base.column_steps import AddedColumn, GeneratedColumn
-from tranrepl.subscriber.postgres.columns import PublishersType, added_column, generated_column
+from tranrepl.subscriber.postgres.column_types import PublishersType
+from tranrepl.subscriber.postgres.columns import added_column, generated_column
 from tranrepl.subscriber.postgres.partition_setup import create_partition
 
 _PIECES = (

@@ -24,7 +24,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.snapshot import initialization
-from tranrepl.subscriber.postgres import snapshot as loading
+from tranrepl.subscriber.base import snapshot as loading
 from tranrepl.validation import comparison
 
 _ARTICLES = ("public.first", "public.second")

@@ -153,7 +153,6 @@ def test_foreign_keys_are_found_at_both_of_their_ends(mssql_database: Connection
         on_delete=ReferentialAction.CASCADE,
         on_update=ReferentialAction.CASCADE,
         enabled=True,
-        trusted=True,
         not_for_replication=False,
     )
     with _session(mssql_database) as session:

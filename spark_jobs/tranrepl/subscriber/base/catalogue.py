@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -31,6 +32,8 @@ class ReferringColumns:
     columns: tuple[str, ...]
     referenced: Place
     referenced_columns: tuple[str, ...]
+    acts: bool = True
+    """It is not disabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,11 @@ class InspectedCatalogue:
         return {place: self._unique_keys(*place) for place in places}
 
     def foreign_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[ReferringColumns]]:
-        return {place: self._foreign_keys(*place) for place in places}
+        found: dict[Place, Sequence[ReferringColumns]] = {}
+        for place in places:
+            with suppress(NoSuchTableError):
+                found[place] = self._foreign_keys(*place)
+        return found
 
     def primary_key(self, place: Place) -> PrimaryKey | None:
         schema, name = place

@@ -34,7 +34,6 @@ from tranrepl.subscriber.base.column_steps import (
     TableColumn,
 )
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.destination import column_type_of
 from tranrepl.subscriber.value_conversion import UnfitValueError, conversion
 
 
@@ -155,7 +154,7 @@ class SqlColumnTypes:
 
     def made(self, type_name: str, collation: str | None, *, indexed: bool) -> TypeEngine[Any]:
         del collation
-        return column_type_of(self.database, type_name, indexed=indexed)
+        return self.database.type_named(type_name, indexed=indexed)
 
     def spelled(self, made: TypeEngine[Any]) -> str:
         return self.database.described_type(made, self.dialect).spelling

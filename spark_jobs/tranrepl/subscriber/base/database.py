@@ -32,9 +32,9 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
+from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
-from tranrepl.model.source_types import Family, SourceType, decimal_digits
+from tranrepl.model.source_types import Family, SourceType, decimal_digits, source_type
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.catalogue import Catalogue, InspectedCatalogue, Place, Refusal
@@ -100,6 +100,8 @@ class SqlDatabase:
     error_codes: ErrorCodes = Codes.OTHER.value
     inserts_identities = False
     """An INSERT may give an identity column a value, where it is told so."""
+    reads_publishers_filters = False
+    """A row filter is an expression of its own SQL as it is."""
     errors_end_transactions = False
     """Some errors roll back the whole transaction, with its savepoints and locks."""
     ddl_commits = False
@@ -153,7 +155,7 @@ class SqlDatabase:
     def model_columns(self, session: sa.Connection, names: Sequence[str]) -> Mapping[str, Collection[str]]:
         """Return the columns of the tables that are there under these names, where the model's are."""
         found = self.catalogue(session).destinations([(None, it) for it in names])
-        return {name: it.columns.keys() for (_, name), it in found.items()}
+        return {name: it.columns.keys() for (_, name), it in found.items() if it.refusal is None}
 
     def require_fit_tables(self, session: sa.Connection, where: str, names: Sequence[str]) -> None:
         """Raise ConfigurationError where setup may not use tables that are there under these names."""
@@ -420,23 +422,19 @@ class SqlDatabase:
         del found, source
         return None
 
-    def foreign_keys(self, session: sa.Connection, table: TableName) -> Sequence[ForeignKeyDescription]:
-        """Return a table's foreign keys, where setup makes any."""
-        del session, table
-        return []
-
-    def foreign_keys_of(
-        self, session: sa.Connection, tables: Sequence[TableName]
-    ) -> Mapping[TableName, Sequence[ForeignKeyDescription]]:
-        """Return the foreign keys of tables."""
-        return {it: self.foreign_keys(session, it) for it in tables}
-
     def add_foreign_key_text(self, key: ForeignKey) -> str:
         """Return what creates a foreign key, with a name of the database's own: two tables of a schema may
         not have keys of one name, as the Publisher's may."""
         columns, others = (", ".join(map(self.identifiers.quoted, it)) for it in (key.columns, key.referenced_columns))
         table, referenced = self.qualified(key.table), self.qualified(key.referenced)
         return f"ALTER TABLE {table} ADD FOREIGN KEY ({columns}) REFERENCES {referenced} ({others})"
+
+    def type_named(self, type_name: str, base_type_name: str | None = None, *, indexed: bool) -> TypeEngine[Any]:
+        """Return the type that a column of `type_name` at the Publisher gets; for a domain, by the type under it."""
+        declared = source_type(type_name)
+        if declared.family is Family.OTHER and base_type_name is not None:
+            declared = source_type(base_type_name)
+        return self.column_type(declared, indexed=indexed)
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         """Return the type that setup gives a column; `indexed`: of the primary key, where long types have no place."""

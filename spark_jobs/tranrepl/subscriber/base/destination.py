@@ -15,7 +15,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.model.source_types import Family, source_type
+from tranrepl.model.source_types import source_type
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.catalogue import Destination, Place
 from tranrepl.subscriber.base.database import SqlDatabase
@@ -118,7 +118,11 @@ def find_destinations(
     places = {name: database.place(name) for name in names}
     found = database.catalogue(session).destinations(list(dict.fromkeys(places.values())))
     refused = database.refused_tables(session, list(found))
-    return {name: replace(found[place], refusal=refused.get(place)) for name, place in places.items() if place in found}
+    return {
+        name: replace(found[place], refusal=refused.get(place, found[place].refusal))
+        for name, place in places.items()
+        if place in found
+    }
 
 
 def column_names(article: RegisteredArticle, found: Destination) -> list[str]:
@@ -155,7 +159,7 @@ def found_target(
     missing = [it for it in article.columns if it.name not in found.columns]
     if missing:
         others = [it for it in found.columns if it not in _names(article)]
-        made = {it.name: column_type_of(database, it.type_name, indexed=it.unique) for it in missing}
+        made = {it.name: database.type_named(it.type_name, indexed=it.unique) for it in missing}
         texts, able = column_texts(database, article.destination, made), database.capabilities
         raise lost_columns(where, article, list(made), others, texts, comparison=able.comparison)
     reflected = [found.columns[name] for name in _names(article)]
@@ -197,17 +201,7 @@ def created_type(
     """Return the type that setup gives a column; for a domain, by the type under it. With a foreign key
     (`referencing`), the type that the key it references has."""
     indexed = referencing or column.key_ordinal is not None or column.unique
-    return column_type_of(database, column.type_name, column.base_type_name, indexed=indexed)
-
-
-def column_type_of(
-    database: SqlDatabase, type_name: str, base_type_name: str | None = None, *, indexed: bool
-) -> types.TypeEngine[Any]:
-    """Return the type that a column of `type_name` at the Publisher gets; for a domain, by the type under it."""
-    declared = source_type(type_name)
-    if declared.family is Family.OTHER and base_type_name is not None:
-        declared = source_type(base_type_name)
-    return database.column_type(declared, indexed=indexed)
+    return database.type_named(column.type_name, column.base_type_name, indexed=indexed)
 
 
 def _target(
@@ -246,6 +240,7 @@ def constraints_of(session: sa.Connection, database: SqlDatabase, targets: Seque
         (place, it.columns, it.referenced, it.referenced_columns)
         for place, keys in catalogue.foreign_keys(places).items()
         for it in keys
+        if it.acts
     ]
     return constraints_among(tables, unique, foreign)
 
@@ -254,7 +249,7 @@ def parents_first_among(session: sa.Connection, database: SqlDatabase, targets: 
     """Rank of each article (`parents_first`) where one's table refers to another one's; none where none does."""
     tables = {it.article.article_id: _place(it) for it in targets}
     found = database.catalogue(session).foreign_keys(_places(targets))
-    references = {(place, key.referenced) for place, keys in found.items() for key in keys}
+    references = {(place, key.referenced) for place, keys in found.items() for key in keys if key.acts}
     return parents_first(tables, references) if between_articles(tables, references) else {}
 
 

@@ -17,7 +17,7 @@ from tranrepl.model.schema_change import ColumnAction, SchemaChange
 from tranrepl.subscriber.base.catalogue import PrimaryKey
 from tranrepl.subscriber.base.column_steps import ColumnStatements, RetypedColumn
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.base.destination import column_type_of, find_destination
+from tranrepl.subscriber.base.destination import find_destination
 from tranrepl.subscriber.base.identifiers import always_quoted, table_clause
 from tranrepl.subscriber.batching.steps import SchemaStep
 
@@ -80,7 +80,7 @@ class KeyChanges:
 
     def _has_no_place(self, added: AddedToKey) -> bool:
         """Return whether no key takes the value that all rows have in a column."""
-        length = getattr(column_type_of(self._database, added.type_name, indexed=True), "length", None)
+        length = getattr(self._database.type_named(added.type_name, indexed=True), "length", None)
         return added.value is None or (length is not None and len(added.value) > length)
 
     def _has_rows(self, table: sa.TableClause) -> bool:
@@ -107,8 +107,8 @@ class KeyChanges:
         types = {it.name: it.type_name for it in self._article.columns}
         retyped = []
         for name in names:
-            plain = column_type_of(self._database, types[name], indexed=False)
-            made = column_type_of(self._database, types[name], indexed=True)
+            plain = self._database.type_named(types[name], indexed=False)
+            made = self._database.type_named(types[name], indexed=True)
             has = self._spelled(columns[name]["type"])
             if has == self._spelled(plain) != self._spelled(made):
                 retyped.append(RetypedColumn(name, made, self._spelled(made)))

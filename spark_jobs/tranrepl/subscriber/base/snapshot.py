@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.names import TableName
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase
@@ -20,6 +19,7 @@ from tranrepl.subscriber.base.execution import execute_ddl
 from tranrepl.subscriber.base.identifiers import table_clause
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.subscriber import Subscriber
+from tranrepl.subscriber.capabilities import ForeignKeyCheck
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.row_filter_translation import columns_read, translated_filter
 from tranrepl.subscriber.snapshot import (
@@ -46,11 +46,12 @@ class EmptiedTables:
 
     def parents(self, articles: Iterable[SnapshotArticle]) -> dict[str, list[str]]:
         """Return by article those of the articles that its rows refer to."""
-        names = {it.article.destination: it.name for it in articles}
-        found = self._database.foreign_keys_of(self._session, list(names))
+        names = {self._database.place(it.article.destination): it.name for it in articles}
+        able = self._database.capabilities.foreign_keys is not ForeignKeyCheck.NONE
+        found = self._database.catalogue(self._session).foreign_keys(list(names)) if able else {}
         return {
-            name: [names[key.referenced] for key in found.get(table, ()) if key.referenced in names]
-            for table, name in names.items()
+            name: [names[key.referenced] for key in found.get(place, ()) if key.acts and key.referenced in names]
+            for place, name in names.items()
         }
 
     def holds_rows(self, it: SnapshotArticle) -> bool:
@@ -62,22 +63,11 @@ class EmptiedTables:
 
     def lacking(self, rows: Sequence[OwnedRows]) -> Iterator[tuple[OwnedRows, frozenset[str]]]:
         """Yield those whose tables are there, each with the columns that its condition reads and the table lacks."""
-        read = {it.name: columns_read(it.condition) if it.condition is not None else frozenset() for it in rows}
-        wanted: dict[TableName, frozenset[str]] = {}
-        for it in rows:
-            destination = it.article.article.destination
-            wanted[destination] = wanted.get(destination, frozenset()) | read[it.name]
-        lacking = self._lacking_columns(wanted)
-        for it in rows:
-            if (columns := lacking.get(it.article.article.destination)) is not None:
-                yield it, columns & read[it.name]
-
-    def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
-        """Return which of the columns lack, by table; of tables that are there."""
-        tables = find_destinations(self._session, self._database, list(wanted))
-        return {
-            name: wanted[name] - table.spelled_as(sorted(wanted[name])).columns.keys() for name, table in tables.items()
-        }
+        tables = find_destinations(self._session, self._database, [it.article.article.destination for it in rows])
+        for it in (it for it in rows if it.article.article.destination in tables):
+            read = columns_read(it.condition) if it.condition is not None else frozenset()
+            there = tables[it.article.article.destination].spelled_as(sorted(read)).columns
+            yield it, read - there.keys()
 
     def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
         """Delete the rows of articles, which may refer to `parents`, by name. Raises ConfigurationError where these

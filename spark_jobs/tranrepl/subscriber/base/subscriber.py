@@ -141,11 +141,11 @@ class Subscriber:
         is delivered; None where nothing is."""
         columns = source.published(article.columns)
         yield from self._procedure_problems(article, source)
-        if article.filter is not None:
+        if article.filter is not None and not self.database.reads_publishers_filters:
             translated_filter(article.filter, self.database.sql_name, str(article.source))
         found = self._spelled_destination(article, columns)
         if found is None:
-            yield from size_problems(self.database, self.where, article, source)
+            yield from self._creation_problems(article, source)
         else:
             if found.refusal is not None:
                 at = f"article {article.source}: {self.where}"
@@ -153,6 +153,10 @@ class Subscriber:
             delivered = as_registered(known, source)
             for column in columns:
                 yield from column_problems(self.key, article, delivered, self.database, found, column)
+
+    def _creation_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
+        """Yield what keeps setup from creating the article's table."""
+        yield from size_problems(self.database, self.where, article, source)
 
     def _procedure_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """Yield procedures that the database cannot have."""
@@ -306,7 +310,7 @@ class Subscriber:
         """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing. It has no
         cascades: the Publisher's come as commands."""
         with self._transaction():
-            if key.is_among(self.database.foreign_keys(self.session, key.table)):
+            if self._has_foreign_key(key):
                 return []
         statement = self.database.add_foreign_key_text(key)
         if not new:
@@ -317,6 +321,15 @@ class Subscriber:
         except (DataError, ConfigurationError) as error:
             return [key.left_out(error.message)]
         return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
+
+    def _has_foreign_key(self, key: ForeignKey) -> bool:
+        """Return whether the table has it already, under whatever name."""
+        place, referenced = map(self.database.place, (key.table, key.referenced))
+        pairs = set(zip(key.columns, key.referenced_columns, strict=True))
+        return any(
+            it.referenced == referenced and set(zip(it.columns, it.referenced_columns, strict=True)) == pairs
+            for it in self.database.catalogue(self.session).foreign_keys([place]).get(place, ())
+        )
 
     def set_up_procedures(self, articles: Sequence[RegisteredArticle]) -> list[str]:
         """Create or regenerate the generated procedures; one edited by hand is left alone, and said so."""

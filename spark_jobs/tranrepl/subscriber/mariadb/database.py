@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,8 +18,7 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
-from tranrepl.model.names import TableName
+from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
@@ -244,15 +242,6 @@ class MariaDb(NumberedDatabase):
         doubled."""
         return reflected.replace("``", "`")
 
-    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
-        rows = session.execute(_FOREIGN_KEYS, {"schema": table.schema, "table": table.table}).all()
-        found = []
-        for (name, schema, referenced), parts in groupby(rows, lambda row: tuple(row[:3])):
-            pairs = [(row.column_name, row.referenced_column_name) for row in parts]
-            columns, others = zip(*pairs, strict=True)
-            found.append(ForeignKeyDescription(name, columns, TableName(schema, referenced), others, holds=True))
-        return found
-
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:
             case Family.NUMERIC:
@@ -305,14 +294,6 @@ class MariaDb(NumberedDatabase):
 _COLUMNS = sa.text(
     "SELECT column_name, character_set_name, collation_name, extra FROM information_schema.columns "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
-)
-
-
-_FOREIGN_KEYS = sa.text(
-    "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name AS column_name, "
-    "referenced_column_name AS referenced_column_name FROM information_schema.key_column_usage "
-    "WHERE table_schema = :schema AND table_name = :table AND referenced_table_name IS NOT NULL "
-    "ORDER BY constraint_name, ordinal_position"
 )
 
 

@@ -89,8 +89,6 @@ class ForeignKeyConstraint:
     on_delete: ReferentialAction
     on_update: ReferentialAction
     enabled: bool
-    trusted: bool
-    """Every row was checked."""
     not_for_replication: bool
 
     @property
@@ -242,7 +240,6 @@ def _foreign_key(columns: Sequence[Any]) -> ForeignKeyConstraint:
         on_delete=ReferentialAction(key.delete_referential_action),
         on_update=ReferentialAction(key.update_referential_action),
         enabled=not key.is_disabled,
-        trusted=not key.is_not_trusted,
         not_for_replication=bool(key.is_not_for_replication),
     )
 
@@ -297,7 +294,7 @@ _UNIQUE_INDEXES = _of_tables(
 _FOREIGN_KEYS = _of_tables(
     "select f.object_id, f.name, s.name as schema_name, o.name as table_name, rs.name as referenced_schema, "
     "ro.name as referenced_table, c.name as column_name, rc.name as referenced_column, "
-    "f.delete_referential_action, f.update_referential_action, f.is_disabled, f.is_not_trusted, "
+    "f.delete_referential_action, f.update_referential_action, f.is_disabled, "
     "f.is_not_for_replication "
     "from sys.foreign_keys f "
     "join sys.foreign_key_columns k on k.constraint_object_id = f.object_id "

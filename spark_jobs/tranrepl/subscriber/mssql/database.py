@@ -18,7 +18,7 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ROW_NOT_FOUND, ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ColumnDescription, ForeignKeyDescription
+from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits
 from tranrepl.settings.registration import PublishedTables
@@ -40,7 +40,7 @@ from tranrepl.subscriber.mssql.column_types import FloatingPoint, Moment, Text, 
 from tranrepl.subscriber.mssql.columns import SqlServerColumns
 from tranrepl.subscriber.mssql.comparison_statements import comparison_ways
 from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
-from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, foreign_key_descriptions
+from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue
 from tranrepl.subscriber.mssql.driver import COUNT_CHANGED, ENDED_TRANSACTION, KIND, number_of, set_session, text_of
 from tranrepl.subscriber.mssql.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SqlServerScripter
 from tranrepl.subscriber.mssql.rights import bulk_warnings, right_problems
@@ -179,9 +179,6 @@ class SqlServer(NumberedDatabase):
 
     def catalogue(self, session: sa.Connection) -> Catalogue:
         return SqlServerCatalogue(session)
-
-    def foreign_keys(self, session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
-        return foreign_key_descriptions(session, table)
 
     def locked_rows(
         self,

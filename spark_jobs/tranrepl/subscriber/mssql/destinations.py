@@ -12,8 +12,6 @@ from sqlalchemy.dialects.mssql.base import ischema_names
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.model.catalogue import ForeignKeyDescription
-from tranrepl.model.names import TableName
 from tranrepl.subscriber.base.catalogue import (
     Destination,
     Place,
@@ -24,7 +22,6 @@ from tranrepl.subscriber.base.catalogue import (
 from tranrepl.subscriber.mssql.catalogue import (
     CatalogueColumn,
     CatalogueTable,
-    ForeignKeyConstraint,
     find_foreign_keys,
     find_tables,
 )
@@ -48,39 +45,17 @@ class SqlServerCatalogue:
         return next((PrimaryKey(it.name, tuple(it.columns)) for it in indexes if it.primary_key), None)
 
     def foreign_keys(self, places: Sequence[Place]) -> Mapping[Place, Sequence[ReferringColumns]]:
-        """Return the tables' foreign keys that are not disabled."""
         found = find_tables(self._session, places)
         asked = {it.place: place for place, it in found.items()}
-        keys = [it for it in find_foreign_keys(self._session, found.values()) if it.enabled]
+        keys = find_foreign_keys(self._session, found.values())
         return {
             place: [
-                ReferringColumns(it.columns, asked.get(it.referenced, it.referenced), it.referenced_columns)
+                ReferringColumns(it.columns, asked.get(it.referenced, it.referenced), it.referenced_columns, it.enabled)
                 for it in keys
                 if it.table == table.place
             ]
             for place, table in found.items()
         }
-
-
-def foreign_key_descriptions(session: sa.Connection, table: TableName) -> list[ForeignKeyDescription]:
-    """Return a table's foreign keys, in the terms of any database."""
-    found = find_tables(session, [(table.schema, table.table)])
-    return [
-        _described(it)
-        for it in find_foreign_keys(session, found.values())
-        if any(it.table == there.place for there in found.values())
-    ]
-
-
-def _described(key: ForeignKeyConstraint) -> ForeignKeyDescription:
-    schema, table = key.referenced
-    return ForeignKeyDescription(
-        key.name,
-        key.columns,
-        TableName(schema or "", table),
-        key.referenced_columns,
-        holds=key.enabled and key.trusted,
-    )
 
 
 def _destination(table: CatalogueTable) -> Destination:

@@ -4,19 +4,16 @@ its own."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, LiteralString
+from typing import LiteralString
 
 import psycopg
-import sqlalchemy as sa
 from psycopg import errors, sql
-from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.schema_change import ColumnChange
 from tranrepl.model.table_definition import Generation
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.composed_sql import expression_sql, name_sql, type_sql
+from tranrepl.postgres.composed_sql import expression_sql, type_sql
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
@@ -31,6 +28,7 @@ from tranrepl.subscriber.base.column_steps import (
 from tranrepl.subscriber.base.key_changes import UnfitRows, key_change
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.missing_columns import no_table
+from tranrepl.subscriber.postgres.column_types import publishers
 from tranrepl.subscriber.postgres.destination import find_destination
 
 _REFUSED_BY_DEPENDENTS = frozenset({"2BP01", "0A000"})
@@ -41,47 +39,9 @@ _HAS_DEFAULT = (
 )
 
 
-class PublishersType(TypeEngine[Any]):
-    """A type by its name at the Publisher, which is its name here."""
-
-    def __init__(self, name: str, collation: str | None) -> None:
-        self.name = name
-        self.collation = collation
-
-    def composed(self) -> sql.Composable:
-        made = type_sql(self.name)
-        return made + sql.SQL(" COLLATE {}").format(name_sql(self.collation)) if self.collation else made
-
-
-class PublishersTypes:
-    """The types of columns are the Publisher's."""
-
-    like_publisher = True
-
-    def made(self, type_name: str, collation: str | None, *, indexed: bool) -> PublishersType:
-        del indexed
-        return PublishersType(type_name, collation)
-
-    def spelled(self, made: TypeEngine[Any]) -> str:
-        return _publishers(made).name
-
-    def value(self, change: ColumnChange, made: TypeEngine[Any]) -> tuple[Any, TypeEngine[Any]]:
-        del made
-        return change.existing_value, sa.String()
-
-    def constant(self, value: Any, bind: TypeEngine[Any]) -> sa.ColumnElement[Any]:
-        return sa.literal(value, bind)
-
-
-def _publishers(made: TypeEngine[Any]) -> PublishersType:
-    if not isinstance(made, PublishersType):
-        raise TypeError(made)
-    return made
-
-
 def added_column(step: AddedColumn) -> sql.Composed:
     """Return what adds a column, as an action of ALTER TABLE."""
-    made, null = _publishers(step.type).composed(), sql.SQL(" NOT NULL" if step.not_null else "")
+    made, null = publishers(step.type).composed(), sql.SQL(" NOT NULL" if step.not_null else "")
     added = sql.SQL("ADD COLUMN {} {}{}").format(sql.Identifier(step.name), made, null)
     return added if step.value is None else added + sql.SQL(" DEFAULT {}").format(sql.Literal(step.value))
 
@@ -89,7 +49,7 @@ def added_column(step: AddedColumn) -> sql.Composed:
 def generated_column(step: GeneratedColumn) -> sql.Composed:
     """Return what adds a generated column, likewise. Raises ConfigurationError where its expression is not taken
     over."""
-    made, expression = _publishers(step.type).composed(), expression_sql(step.expression)
+    made, expression = publishers(step.type).composed(), expression_sql(step.expression)
     added = sql.SQL("ADD COLUMN {} {} GENERATED ALWAYS AS ({}) STORED")
     return added.format(sql.Identifier(step.name), made, expression)
 
@@ -161,7 +121,7 @@ class PostgresColumns:
             yield self._alter("DROP COLUMN IF EXISTS {}", sql.Identifier(it))
 
     def _retype(self, step: RetypedColumn) -> Iterator[str]:
-        column, made = sql.Identifier(step.name), _publishers(step.type).composed()
+        column, made = sql.Identifier(step.name), publishers(step.type).composed()
         if self._keeps_rows:
             yield self._alter("ALTER COLUMN {} TYPE {}", column, made)
             return
@@ -181,7 +141,7 @@ class PostgresColumns:
             yield self._alter(loosened, column, column, made)
 
     def _cast(self, step: RetypedColumn) -> str:
-        column, made = sql.Identifier(step.name), _publishers(step.type).composed()
+        column, made = sql.Identifier(step.name), publishers(step.type).composed()
         with self._session.transaction():
             return self._alter("ALTER COLUMN {} TYPE {} USING {}::{}", column, made, column, type_sql(step.spelling))
 
@@ -197,7 +157,7 @@ class PostgresColumns:
             )
         try:
             # What holds no rows takes a type to which there is no cast.
-            made = _publishers(step.type).composed()
+            made = publishers(step.type).composed()
             yield self._alter("ALTER COLUMN {} TYPE {} USING NULL", sql.Identifier(step.name), made)
         except DataError:
             key = [self._article.columns[at].name for at in self._article.key_positions]

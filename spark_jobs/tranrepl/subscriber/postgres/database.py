@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.catalogue import ForeignKeyDescription
-from tranrepl.model.names import TableName
-from tranrepl.postgres.catalogue import describe_tables, qualified
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.rights import INSUFFICIENT_PRIVILEGE, our_role
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, NameCase
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.postgres.catalogue import PostgresCatalogue
+from tranrepl.subscriber.postgres.column_types import PublishersType, publishers
 from tranrepl.subscriber.postgres.core import driver
 from tranrepl.subscriber.postgres.procedures import MOST_ARGUMENTS, PROCEDURE_NAMES, SCHEMA, ends_with_body
+from tranrepl.subscriber.value_conversion import ColumnType
 
 LOCK_NOT_AVAILABLE = "55P03"
 
-_COLUMNS = """
-SELECT c.relname::text, array_agg(a.attname::text)
-  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT attisdropped
- WHERE c.relkind = 'r' AND c.relnamespace = pg_catalog.to_regnamespace(%s) AND c.relname = ANY (%s) GROUP BY 1
-"""
 _OF_OTHERS = """
 SELECT c.relname::text, o.rolname::text,
        CASE c.relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN 'MATERIALIZED VIEW' WHEN 'f' THEN 'FOREIGN TABLE'
@@ -68,6 +66,8 @@ class Postgres(SqlDatabase):
         scripts=True,
     )
     lock_timeouts = frozenset({LOCK_NOT_AVAILABLE})
+    inserts_identities = True
+    reads_publishers_filters = True
 
     @contextmanager
     def transaction(self, session: sa.Connection, where: str) -> Iterator[None]:
@@ -87,9 +87,6 @@ class Postgres(SqlDatabase):
 
     def has_table(self, session: sa.Connection, table: sa.Table) -> bool:
         return has_table(driver(session), sql.Identifier(SCHEMA, table.name))
-
-    def model_columns(self, session: sa.Connection, names: Sequence[str]) -> Mapping[str, Collection[str]]:
-        return dict(driver(session).execute(_COLUMNS, [SCHEMA, list(names)]).fetchall())
 
     def require_fit_tables(self, session: sa.Connection, where: str, names: Sequence[str]) -> None:
         """Raise ConfigurationError where a role that may create in the schema has made a table of the model's: its
@@ -115,16 +112,19 @@ class Postgres(SqlDatabase):
 
     # Destinations
 
+    def catalogue(self, session: sa.Connection) -> PostgresCatalogue:
+        return PostgresCatalogue(driver(session))
+
+    def type_named(self, type_name: str, base_type_name: str | None = None, *, indexed: bool) -> PublishersType:
+        del indexed
+        return PublishersType(type_name, base_name=base_type_name)
+
+    def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
+        del dialect
+        return publishers(reflected).described()
+
     def not_for_replication_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
         return replica_role_problems(driver(session), where)
-
-    def foreign_keys(self, session: sa.Connection, table: TableName) -> Sequence[ForeignKeyDescription]:
-        return self.foreign_keys_of(session, [table]).get(table, ())
-
-    def foreign_keys_of(
-        self, session: sa.Connection, tables: Sequence[TableName]
-    ) -> Mapping[TableName, Sequence[ForeignKeyDescription]]:
-        return {name: it.foreign_keys for name, it in describe_tables(driver(session), tables).items()}
 
     def add_foreign_key_text(self, key: ForeignKey) -> str:
         """Return the statement, of a key that is checked at the commit: a cascade's commands come after their

@@ -1,57 +1,20 @@
-"""Destination tables of a PostgreSQL Subscriber, as its catalogue has them or setup would create them, with their
-unique keys and foreign keys."""
+"""Destination tables of a PostgreSQL Subscriber, as its catalogue has them or setup would create them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import LiteralString
-
-from psycopg import sql
 
 from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
-from tranrepl.postgres.catalogue import describe_table, describe_tables, qualified
-from tranrepl.postgres.composed_sql import type_sql
+from tranrepl.postgres.catalogue import describe_table, describe_tables
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.subscriber.constraints import ArticleTable, Constraints, constraints_among
-from tranrepl.subscriber.missing_columns import ColumnTexts, lost_columns, no_table
+from tranrepl.subscriber.base.destination import column_texts
+from tranrepl.subscriber.missing_columns import lost_columns, no_table
+from tranrepl.subscriber.postgres.column_types import PublishersType
+from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.procedures import Target
-
-
-def constraints_of(session: Session, where: str, targets: Sequence[Target]) -> Constraints:
-    """Return the unique keys and foreign keys of the articles' tables."""
-    tables = [
-        ArticleTable(it.article.article_id, it.table.object_id, tuple(column.name for column in it.columns))
-        for it in targets
-    ]
-    numbers = [it.table for it in tables]
-    with translated_errors(where):
-        unique = session.execute(_UNIQUE_KEYS, [numbers]).fetchall()
-        foreign = session.execute(_FOREIGN_KEYS, [numbers, numbers]).fetchall()
-    return constraints_among(tables, unique, foreign)
-
-
-_UNIQUE_KEYS = """
-SELECT i.indrelid::bigint,
-       ARRAY(SELECT CASE WHEN i.indpred IS NULL AND NOT i.indisexclusion THEN a.attname::text END
-               FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) WITH ORDINALITY k(attnum, place)
-               LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum > 0
-              ORDER BY k.place)
-  FROM pg_catalog.pg_index i WHERE i.indrelid = ANY (%s::oid[]) AND (i.indisunique OR i.indisexclusion)
- ORDER BY i.indexrelid
-"""
-_FOREIGN_KEYS = """
-SELECT c.conrelid::bigint,
-       ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
-               JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.place),
-       c.confrelid::bigint,
-       ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY k(attnum, place)
-               JOIN pg_catalog.pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = k.attnum ORDER BY k.place)
-  FROM pg_catalog.pg_constraint c
- WHERE c.contype = 'f' AND c.conrelid = ANY (%s::oid[]) AND c.confrelid = ANY (%s::oid[]) ORDER BY c.oid
-"""
 
 
 class Targets:
@@ -85,34 +48,10 @@ class Targets:
         return self._found[article_id]
 
 
-def column_texts(table: TableName, types: Mapping[str, str]) -> ColumnTexts:
-    """Return the statements that give a table a column; `types` of those that may be added."""
-
-    def text(action: LiteralString, *parts: sql.Composable) -> str:
-        altered = sql.SQL("ALTER TABLE {} ").format(qualified(table))
-        return (altered + sql.SQL(action).format(*parts)).as_string(None) + ";"
-
-    return ColumnTexts(
-        {name: text("ADD COLUMN {} {}", sql.Identifier(name), type_sql(it)) for name, it in types.items()},
-        lambda before, now: text("RENAME COLUMN {} TO {}", sql.Identifier(before), sql.Identifier(now)),
-    )
-
-
 def find_destination(session: Session, where: str, table: TableName) -> TableDescription | None:
     """Describe a table; None where there is none."""
     with translated_errors(where):
         return describe_table(session, table)
-
-
-def has_destination(session: Session, where: str, table: TableName) -> bool:
-    """Return whether there is a table, or another relation, of that name."""
-    with translated_errors(where):
-        found = session.execute(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
-            "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s)",
-            [table.schema, table.table],
-        ).fetchone()
-    return found == (True,)
 
 
 def find_targets(session: Session, where: str, articles: Sequence[RegisteredArticle]) -> list[Target]:
@@ -130,7 +69,8 @@ def _target(where: str, article: RegisteredArticle, table: TableDescription | No
     if missing:
         published = {it.name for it in article.columns}
         others = [it.name for it in table.columns if it.name not in published]
-        texts = column_texts(article.destination, {it.name: it.type_name for it in missing})
+        types = {it.name: PublishersType(it.type_name) for it in missing}
+        texts = column_texts(POSTGRES, article.destination, types)
         raise lost_columns(where, article, [it.name for it in missing], others, texts, comparison=True)
     return Target(article, table, tuple(column for column in columns if column is not None))
 

@@ -23,7 +23,8 @@ from tranrepl.subscriber.base.column_changes import column_plan
 from tranrepl.subscriber.base.key_changes import UnfitRows
 from tranrepl.subscriber.base.schema_changes import SchemaChanges
 from tranrepl.subscriber.batching.steps import SchemaStep
-from tranrepl.subscriber.postgres.columns import PostgresColumns, PublishersTypes, change_key
+from tranrepl.subscriber.postgres.column_types import PublishersTypes
+from tranrepl.subscriber.postgres.columns import PostgresColumns, change_key
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.enum_labels import (

@@ -8,8 +8,7 @@ from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.names import TableName
-from tranrepl.postgres.catalogue import describe_tables, qualified
+from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.session import Session, own_path, translated_errors
 from tranrepl.settings.publication import PreCreation
@@ -41,10 +40,6 @@ class PostgresEmptiedTables(EmptiedTables):
     def __init__(self, subscriber: PostgresSubscriber) -> None:
         super().__init__(subscriber)
         self._driver = subscriber.driver
-
-    def _lacking_columns(self, wanted: Mapping[TableName, frozenset[str]]) -> Mapping[TableName, frozenset[str]]:
-        tables = describe_tables(self._driver, list(wanted))
-        return {name: wanted[name] - {it.name for it in table.columns} for name, table in tables.items()}
 
     def delete_all(self, rows: Collection[OwnedRows], parents: Mapping[str, Collection[str]]) -> None:
         """Delete the rows; those of tables that make a circle by one statement: its end checks foreign keys."""

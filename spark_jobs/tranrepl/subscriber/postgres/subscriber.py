@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
-
-from sqlalchemy import types
-from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ColumnDescription, TableDescription
+from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName, name_parts
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.model.source_types import Family, source_type
-from tranrepl.model.table_definition import DefinedType, Generation
+from tranrepl.model.table_definition import DefinedType
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.base.column_check import narrower_warnings
 from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
 from tranrepl.subscriber.base.subscriber import Subscriber
-from tranrepl.subscriber.constraints import Constraints
-from tranrepl.subscriber.missing_columns import as_registered, no_column
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES, make_durable
 from tranrepl.subscriber.postgres.destination import (
-    column_texts,
-    constraints_of,
-    find_destination,
     find_targets,
-    has_destination,
     intended_target,
 )
 from tranrepl.subscriber.postgres.partition_changes import why_rows_unknown
@@ -52,11 +38,6 @@ from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, generates
 from tranrepl.subscriber.replication_tables import TablesVersion
 from tranrepl.subscriber.subscription import SubscriptionKey
-from tranrepl.subscriber.value_conversion import PLAIN_TYPES, ColumnType
-
-_MOMENTS = (Family.TIME, Family.TIMESTAMP, Family.TIMESTAMP_WITH_ZONE)
-_FRACTION_DIGITS = re.compile(r"time\w*\((\d)")
-_MOST_FRACTION_DIGITS = 6
 
 
 class PostgresSubscriber(Subscriber):
@@ -68,34 +49,7 @@ class PostgresSubscriber(Subscriber):
 
     # Checks
 
-    @contextmanager
-    def reading_together(self, tables: PublishedTables) -> Iterator[None]:
-        """Read nothing ahead: each article asks by itself."""
-        del tables
-        yield
-
-    def article_problems(
-        self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
-    ) -> Iterator[ConfigurationError]:
-        yield from self._procedure_problems(article, source)
-        columns = source.published(article.columns)
-        table = find_destination(self.driver, self.where, article.destination_table)
-        if table is None:
-            yield from self._type_problems(article, source, columns)
-            return
-        if table.kind not in ("table", "partitioned table"):
-            yield ConfigurationError(
-                f"article {article.source}: {article.destination_table} at {self.where} is a {table.kind}",
-                remedy="allowed: a table, or nothing of that name: `tranrepl setup FILE` then creates it",
-            )
-            return
-        delivered = as_registered(known, source)
-        for column in columns:
-            yield from self._column_problems(article, delivered, table, column)
-
-    def _type_problems(
-        self, article: Article, source: TableDescription, columns: Sequence[ColumnDescription]
-    ) -> Iterator[ConfigurationError]:
+    def _creation_problems(self, article: Article, source: TableDescription) -> Iterator[ConfigurationError]:
         """Yield types that a table made by `tranrepl setup` would need, and that are missing or run the code of others.
         Setup creates enumerated ones."""
         at = f"article {article.source}: {self.where}"
@@ -111,7 +65,7 @@ class PostgresSubscriber(Subscriber):
                         "`tranrepl setup FILE`. Or leave its columns out of the article",
                     )
         made = {it.name for it in defined if any(type_ in missing for type_ in it.types or ())}
-        for column in columns:
+        for column in source.published(article.columns):
             with translated_errors(self.where):
                 found = self.driver.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
             if found == (None,) and column.name not in made:
@@ -122,30 +76,12 @@ class PostgresSubscriber(Subscriber):
             with translated_errors(self.where):
                 yield from type_problems(self.driver, at, column.name, column.type_name)
 
-    def _column_problems(
-        self, article: Article, known: RegisteredArticle | None, table: TableDescription, column: ColumnDescription
-    ) -> Iterator[ConfigurationError]:
-        found = table.column(column.name)
-        if found is None:
-            texts, there = column_texts(table.name, {column.name: column.type_name}), [it.name for it in table.columns]
-            yield no_column(self.key.subscription, article, known, column, there, texts, comparison=True)
-        elif found.generation is not Generation.NONE:
-            yield ConfigurationError(
-                f"article {article.source}: {self.where}: column {column.name!r} of {table.name} is generated",
-                remedy="a published column must be an ordinary column at the Subscriber",
-            )
-
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
-        table = find_destination(self.driver, self.where, article.destination_table)
         at = f"article {article.source}: {self.where}: table {article.destination_table}"
         for it in missing_partitions(self.driver, article, source):
             made = it.statement.as_string(self.driver)
             yield f"{at} has no partition {it.there}: `tranrepl setup FILE` makes it, by {made}"
-        for column in source.published(article.columns) if table is not None else ():
-            found = table.column(column.name) if table is not None else None
-            if found is not None:
-                described = _described(column), _described(found)
-                yield from (f"{at}: {it}" for it in narrower_warnings(column, *described, not_null=found.not_null))
+        yield from super().article_warnings(article, source)
         with translated_errors(self.where):
             yield from unguarded_code(self.driver, self.where, article)
 
@@ -194,9 +130,6 @@ class PostgresSubscriber(Subscriber):
         """Return which version made the model's tables; whose they are is asked where setup makes them."""
         return self._version()
 
-    def has_destination(self, table: TableName) -> bool:
-        return has_destination(self.driver, self.where, table)
-
     def lacking_partitions(self, article: Article, source: TableDescription) -> Mapping[TableName, TableName]:
         with translated_errors(self.where):
             return {it.partition: it.there for it in missing_partitions(self.driver, article, source)}
@@ -206,6 +139,7 @@ class PostgresSubscriber(Subscriber):
     ) -> list[str]:
         # A column has the same type with and without a foreign key.
         del referencing
+        self._known = self._known.without(article.destination_table)
         return create_destination(self.driver, self.where, self.key, article, source)
 
     def _generated(self, articles: Sequence[RegisteredArticle]) -> list[GeneratedProcedure]:
@@ -222,9 +156,6 @@ class PostgresSubscriber(Subscriber):
     def sequences(self) -> PostgresSequences:
         return PostgresSequences(self.driver, self.key, self.where)
 
-    def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
-        return constraints_of(self.driver, self.where, find_targets(self.driver, self.where, articles))
-
     def find_durable_watermark(self) -> bytes | None:
         found = self.find_watermark()
         with translated_errors(self.where), self.driver.transaction():
@@ -235,31 +166,3 @@ class PostgresSubscriber(Subscriber):
         """Return why it is not known which rows went with a partition: otherwise the same ALTER TABLE gives the same
         rows."""
         return why_rows_unknown(change, old)
-
-
-def _described(column: ColumnDescription) -> ColumnType | None:
-    """Return the column's type as SQLAlchemy has it; None where nothing is said of it."""
-    declared = source_type(column.type_name)
-    if declared.family is Family.OTHER:
-        # A domain; its base comes without the length that it may have.
-        declared = source_type(column.base_type_name)
-        if declared.family in (Family.NUMERIC, Family.TEXT, Family.CHARACTER, *_MOMENTS):
-            return None
-    digits = _FRACTION_DIGITS.search(declared.spelling)
-    match declared.family:
-        case Family.NUMERIC:
-            made: TypeEngine[Any] | None = types.Numeric(declared.precision, declared.scale)
-        case Family.TEXT | Family.CHARACTER:
-            made = types.String(declared.length)
-        case Family.BYTES:
-            made = types.LargeBinary()
-        case family:
-            made = PLAIN_TYPES.get(family)
-    if made is None:
-        return None
-    return ColumnType(
-        made,
-        declared.spelling,
-        fraction_digits=int(digits[1]) if digits else _MOST_FRACTION_DIGITS,
-        single_precision=declared.family is Family.REAL,
-    )

@@ -16,7 +16,7 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.destination import has_destination
+from tranrepl.subscriber.postgres.destination import find_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.rights import create_missing_schema, type_problems
@@ -37,7 +37,7 @@ def create_destination(
     """
     name = article.destination_table
     with translated_errors(f"{where}, table {name}"), session.transaction():
-        if has_destination(session, where, name):
+        if find_destination(session, where, name) is not None:
             return [*_add_labels(session, where, name, source), *_create_partitions(session, where, article, source)]
         create_missing_schema(session, where, name.schema)
         types = [it for it in missing_types(session, defined_columns(article, source)) if it.labels is not None]
