@@ -160,3 +160,13 @@ def test_the_shell_scripts_procedures_where_a_database_has_them(databases: Datab
     assert len(checked.errors) == 3
     assert "upd_cmd: SCALL asks for a procedure, but Subscriber archive (SQLite) takes statements only" in checked.err
     assert "allowed there: upd_cmd: SQL, or NONE" in checked.err
+
+    # The table is not there yet, and gets another name than the Publisher's.
+    settings["articles"] = [{"source": "public.vendor", "destination": "public.supplier"}]
+    settings["subscriptions"] = [{"name": "reporting", "connection": "subscriber"}]
+    file.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    environment = connection_environment([ends.publisher, ends.distribution, ends.subscriber])
+    script = typed("script", file, "-s", "reporting", environment=environment)
+    assert (script.status, script.err) == (0, "")
+    assert 'INSERT INTO "public"."supplier"' in script.out
+    assert '"public"."vendor"' not in script.out

@@ -154,7 +154,7 @@ class _Script:
     def delete(self, folded: Folded, keys: KeyText) -> None:
         target = self._targets[folded.article.article_id]
         stage = _temporary(_table_name(folded.article, _key_table))
-        destination = qualified(target.table.name)
+        destination = qualified(target.article.destination)
         self._stage(stage, [], keys.text)
         matches = _key_matches(target)
         if len(folded.absent[0]):
@@ -190,7 +190,7 @@ class _Script:
         columns = [sql.Identifier(column.name) for column in target.columns]
         # What comes twice, or is there already, the unique key refuses.
         require = partial(_require, target, Operation.INSERT, len(folded.inserts))
-        self.statements.append(Statement(_copy(qualified(target.table.name), columns), lines, require))
+        self.statements.append(Statement(_copy(qualified(target.article.destination), columns), lines, require))
 
     def _stage(self, table: sql.Identifier, columns: Sequence[sql.Identifier], text: memoryview) -> None:
         self.staging.append(len(self.statements))
@@ -219,12 +219,12 @@ class _Script:
 
 def _require(target: Target, operation: Operation, wanted: int, met: int) -> None:
     if met != wanted:
-        raise MismatchError(f"{operation.name}s in {target.table.name} do not each find one row")
+        raise MismatchError(f"{operation.name}s in {target.article.destination} do not each find one row")
 
 
 def _require_absence(target: Target, met: int) -> None:
     if met:
-        raise MismatchError(f"a row to be inserted exists in {target.table.name} already")
+        raise MismatchError(f"a row to be inserted exists in {target.article.destination} already")
 
 
 def _copy(table: sql.Identifier, columns: Sequence[sql.Identifier]) -> sql.Composed:
@@ -290,7 +290,7 @@ def _key_matches(target: Target) -> sql.Composed:
 def _update_statement(
     target: Target, stage: sql.Identifier, positions: Sequence[int], always: frozenset[int]
 ) -> sql.Composed:
-    destination, matches = qualified(target.table.name), _key_matches(target)
+    destination, matches = qualified(target.article.destination), _key_matches(target)
     if not positions:
         return sql.SQL("SELECT FROM {} AS {} JOIN {} AS {} ON {}").format(
             destination, _DESTINATION, stage, _STAGED, matches
