@@ -82,7 +82,7 @@ ADMINISTRATION_TASKS = {
     f"applied. The history records it. {_RUNBOOK} says when to.\n",
     AdministrationAction.RETRY: "Lets the subscription's next delivery begin with the transaction, though it was "
     "delivered before.\n",
-    AdministrationAction.ACKNOWLEDGE: "Acknowledges the publication's errors that stand, as `tranrepl status FILE "
+    AdministrationAction.ACKNOWLEDGE: "Acknowledges the publication's unresolved errors, as `tranrepl status FILE "
     "--acknowledge` does: they stay in the history, and count no more.\n",
     AdministrationAction.TEST_ALERT: "Sends one test alert by each notifier, as `tranrepl alert FILE --test` does.\n",
     AdministrationAction.CLEANUP: "Removes stored commands and history that this publication needs no more, as "

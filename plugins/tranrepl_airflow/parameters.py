@@ -34,7 +34,7 @@ class AdministrationAction(StrEnum):
     CLEANUP = auto()
     """Remove what the publication needs no more."""
     ACKNOWLEDGE = auto()
-    """Acknowledge the errors that stand."""
+    """Acknowledge the unresolved errors."""
     TEST_ALERT = auto()
     """Send a test alert by each notifier."""
 

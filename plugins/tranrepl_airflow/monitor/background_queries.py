@@ -90,7 +90,7 @@ def _ask_publisher(key: tuple[str, str]) -> PublisherAnswer:
             return PublisherAnswer(publisher.health().retained)
     except ReplicationError as error:
         return PublisherAnswer(problem=error.message)
-    except Exception as error:  # noqa: BLE001 - a thread has nobody else to tell
+    except Exception as error:  # noqa: BLE001 - a thread has nobody else to report to
         return PublisherAnswer(problem=f"{type(error).__name__}")
 
 

@@ -1,4 +1,4 @@
-"""Errors as the pages show them: of an agent the newest, of a publication all that are recorded or that stand."""
+"""Errors as the pages show them: of an agent the newest, of a publication all that are recorded or unresolved."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _agent(error: RecordedError) -> tuple[str | None, bool]:
 def open_failures(
     database: DistributionDatabase, publication: MonitoredPublication, *, values: bool
 ) -> list[ShownError]:
-    """Return the newest errors of each subscription that stand, with what they say only where `values`."""
+    """Return the newest unresolved errors of each subscription, with their texts only where `values`."""
     record = database.publications.find(publication.publication)
     with database.transaction() as connection:
         errors: Sequence[RecordedError] = () if record is None else open_errors(connection, record.publication_id)

@@ -70,7 +70,7 @@ class PublicationRoutes:
     # State and charts
 
     def state(self, selection: SelectionDep) -> MonitoredState:
-        """Return where the publication and its subscriptions stand."""
+        """Return the state of the publication and its subscriptions."""
         return self._state(selection)
 
     def charts(self, selection: SelectionDep, chosen: Chosen = ChartRange.SIX_HOURS, subscription: Name = "") -> Charts:

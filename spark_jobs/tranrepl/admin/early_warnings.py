@@ -31,7 +31,7 @@ _MEGABYTE = 1024 * 1024
 
 
 class WarningKind(StrEnum):
-    """What is warned of."""
+    """The kind of a warning."""
 
     LATENCY = "latency"
     EXPIRATION = "expiration"

@@ -167,14 +167,14 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def new_private_file(path: Path) -> BinaryIO:
-    """Create a file that is not there for this user alone, whatever the umask, and open it for writing."""
+    """Create a file that is not there for this user alone, under any umask, and open it for writing."""
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600), "wb")
     os.fchmod(file.fileno(), 0o600)
     return file
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone, whatever the umask."""
+    """Make a folder, and those above it that are missing, for this user alone, under any umask."""
     missing = [it for it in (folder, *folder.parents) if not it.exists()]
     for it in reversed(missing):
         it.mkdir(mode=0o700, exist_ok=True)

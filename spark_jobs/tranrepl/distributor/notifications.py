@@ -1,4 +1,4 @@
-"""What agents of a publication tell one another at once, by NOTIFY in the distribution database.
+"""Notifications among a publication's agents, by NOTIFY in the distribution database.
 
 Nothing depends on a notification: an agent looks by itself when it has waited long enough. A pooler that lends its
 sessions for a transaction lets none through.

@@ -17,7 +17,7 @@ from tranrepl.distributor.command_file import mounted_path, publish, write_comma
 from tranrepl.errors import ConfigurationError
 
 _FOLDER = re.compile(r"[0-9a-f]{32}")
-"""Pattern of the names that `store.new_folder` gives: whatever else lies in the store is left alone."""
+"""Pattern of the names that `store.new_folder` gives: anything else in the store is left alone."""
 
 
 def store_filesystem(path: str) -> tuple[fs.FileSystem, str]:

@@ -42,7 +42,7 @@ class StoreMark(BaseModel):
 
 def store_mark_problems(database: DistributionDatabase, store: str) -> Iterator[ConfigurationError]:
     """Yield an error where a mounted store is another distribution database's. One of an earlier version, which setup
-    brings up to date, cannot tell."""
+    brings up to date, cannot say."""
     path = mounted_path(store)
     found = _read(path / MARK) if path is not None else None
     is_own = found is None

@@ -13,7 +13,7 @@ _PROCEDURE_PART = re.compile(r'"((?:[^"]|"")+)"|([^"\[.\s][^".\s]*)|\[((?:[^\]]|
 
 
 def name_parts(text: str) -> list[str]:
-    """Split a dotted name into its parts; a part that holds a dot, a space or a quote stands in double quotes, as in
+    """Split a dotted name into its parts; a part that holds a dot, a space or a quote is in double quotes, as in
     SQL.
 
     Raises ValueError where the text is no such name.
@@ -41,7 +41,7 @@ def _parts(text: str, part: re.Pattern[str]) -> list[str]:
             break
         position += 1
     if position != len(text):
-        raise ValueError("a part with a dot, a space or a quote stands in double quotes")
+        raise ValueError("a part with a dot, a space or a quote is in double quotes")
     return parts
 
 
@@ -84,7 +84,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Parse `schema.table`; a part that holds a dot, a space or a quote stands in double quotes, as in SQL."""
+        """Parse `schema.table`; a part that holds a dot, a space or a quote is in double quotes, as in SQL."""
         try:
             parts = name_parts(text)
         except ValueError:

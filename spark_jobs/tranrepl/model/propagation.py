@@ -82,7 +82,7 @@ class UpdatePolicy(StrEnum):
     SINGLETON_UPDATE = "singleton_update"
     """As an UPDATE where it is the only change of its transaction (trace flag 8207), otherwise as a pair."""
     ALWAYS_PAIRS = "always_pairs"
-    """Every UPDATE, whatever it changed, is sent as a DELETE and an INSERT (trace flag 8202)."""
+    """Every UPDATE becomes a DELETE and an INSERT (trace flag 8202)."""
 
 
 class Truncation(StrEnum):

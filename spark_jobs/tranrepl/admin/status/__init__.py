@@ -1,4 +1,4 @@
-"""`tranrepl status`: where the log reader and every subscription stand, whichever server gives no answer."""
+"""`tranrepl status`: the state of the log reader and of every subscription, though a server gives no answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of a publication's log reader and subscriptions, as `tranrepl status` reports it. What is not known is None."""
+"""State of a publication's log reader and subscriptions, as `tranrepl status` reports it. None is unknown."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class DatabaseConnection:
         return found
 
     def distribution_id(self) -> str:
-        """Return what tells this distribution database from others; a copy or a backup of it has the same."""
+        """Return the identity of this distribution database; a copy or a backup of it has the same."""
         with self.transaction() as connection:
             return str(connection.scalar(sa.select(msrepl_distributor.c.distribution_id)))
 

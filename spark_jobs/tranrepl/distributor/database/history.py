@@ -151,7 +151,7 @@ class History:
         return dict(row._mapping) if row else None
 
     def counted(self, row: RunRow) -> JobResult:
-        """Return what a run has recorded of itself, as far as its row tells it."""
+        """Return what a run has recorded of itself, as far as its row has it."""
         table = _history_of(row)
         with self._database.transaction() as connection:
             found = connection.execute(sa.select(table).where(table.c.id == row.id)).one()
@@ -181,7 +181,7 @@ class History:
 
     def log_reader_has_failed(self, record: PublicationRecord) -> bool:
         """Return whether the last run of the log reader ended in an error that is not transient: a person has to do
-        something, which may be setup. One that read all the log has not failed, whatever table it missed. One that met
+        something, which may be setup. One that read all the log has not failed, even if it missed a table. One that met
         an edited file read nothing: the run before it counts."""
         history = mslogreader_history.c
         newest = (

@@ -1,5 +1,5 @@
 """State of the agents: log readers and subscriptions with their backlog, latency, last run and last error. A few
-queries tell it of all publications, whatever their number.
+queries answer it for all publications, of any number.
 
 No server but the database is asked: a Subscriber's watermark is the one that its last run recorded, unless the caller
 has asked the Subscriber.

@@ -1,4 +1,4 @@
-"""Registered schema changes and scripts: where they stand among the stored commands, and what the changes do."""
+"""Registered schema changes and scripts: their places among the stored commands, and what the changes do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracer tokens: where they stand among the stored commands, and when each subscription had them.
+"""Tracer tokens: their places among the stored commands, and when each subscription had them.
 
 Source: `MStracer_tokens`, `MStracer_history`, `sp_helptracertokens`, `sp_helptracertokenhistory`.
 """

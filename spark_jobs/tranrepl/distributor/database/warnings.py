@@ -12,7 +12,7 @@ from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.tables import msrepl_warnings
 
 ReportedWarning = tuple[str, str]
-"""The subscription, empty for the Publisher's log, and what is warned of."""
+"""The subscription, empty for the Publisher's log, and the kind of warning."""
 
 
 class Warnings:
