@@ -213,7 +213,8 @@ def _counted(table: pa.Table) -> list[Mapping[str, Any]]:
     """Return the number of commands by transaction, article and operation, in the order of transactions."""
     by = ["xact_seqno", "article_id", "operation"]
     counted = table.group_by(by, use_threads=False).aggregate([("command_id", "count"), ("commit_time", "min")])
-    rows: list[Mapping[str, Any]] = counted.to_pylist()
+    # Arrow numbers groups by a hash, at times not in the order of the rows.
+    rows: list[Mapping[str, Any]] = counted.sort_by("xact_seqno").to_pylist()
     return rows
 
 
