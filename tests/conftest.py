@@ -53,8 +53,10 @@ _KEPT_NAMES = 4
 """So many names of a kind are in turn used again: what this process has learnt of a database by its name is of use for
 the next one, and what is left behind of a test does not meet the one right after it."""
 
-_SMALL = {"shared_buffers": "16MB"}
-"""Each database that is made or dropped has the server look at all its buffers."""
+_SMALL = {"shared_buffers": "16MB", "jit": "off", "full_page_writes": "off", "autovacuum": "off"}
+"""Each database that is made or dropped has the server look at all its buffers, and writes a checkpoint, after which
+each page goes into the log whole. Compiling a query of the catalogue takes as long as hundreds of them, and nothing
+that lives as long as a test needs a vacuum."""
 
 
 class _Names:
