@@ -15,17 +15,6 @@ import yaml
 
 from support.checkout import CHECKOUT
 
-# What these import warns of the future of a dependency's dependency.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from airflow.api.common.delete_dag import delete_dag
-    from airflow.api_fastapi.app import create_auth_manager
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-    from airflow.utils.session import create_session
-
-    from tranrepl_airflow.monitor.app import monitor_app
-
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
@@ -35,6 +24,18 @@ _BUNDLE = "dags-folder"
 @contextmanager
 def monitor_here(document: Mapping[str, object], folder: Path) -> Iterator[FastAPI]:
     """Let Airflow have the DAGs of a publication's settings, and make the app. `folder`: where the DAG files go."""
+    # Each of a run's processes imports this module as it collects, and one of them runs such tests: Airflow's API takes
+    # longer than all else that is collected. What it imports warns of the future of a dependency's dependency.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from airflow.api.common.delete_dag import delete_dag
+        from airflow.api_fastapi.app import create_auth_manager
+        from airflow.dag_processing.bundles.manager import DagBundlesManager
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+        from airflow.utils.session import create_session
+
+        from tranrepl_airflow.monitor.app import monitor_app
+
     (folder / "publications").mkdir()
     path = folder / "publications" / f"{document['publication']}.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
