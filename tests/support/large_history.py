@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from support.registered import unused_fields
 from tranrepl.connections import Connection
+from tranrepl.distributor.command_file import publish, write_commands
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.distributor.store_folders import write_folder
 from tranrepl.distributor.tables import mspublications
 from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
@@ -133,7 +133,8 @@ def store_commands(connection: Connection, name: str, store: Path, batches: int)
         articles = sorted(database.articles.by_id(record))
     for number in range(1, batches + 1):
         rows = [_command(number * 10 - 9 + at // 10, at % 10 + 1, articles[at % len(articles)]) for at in range(100)]
-        write_folder(str(store / f"batch_{number}"), pa.Table.from_pylist(rows, ROW_LAYOUT))
+        folder = store / f"batch_{number}"
+        publish(folder, write_commands(folder, pa.Table.from_pylist(rows, ROW_LAYOUT).to_batches()))
 
 
 def _command(transaction: int, command_id: int, article_id: int) -> dict[str, object]:

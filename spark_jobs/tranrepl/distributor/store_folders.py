@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import ArrowInvalid, ArrowNotImplementedError, fs
 
-from tranrepl.distributor.command_file import mounted_path, publish, write_commands
+from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError
 
 _FOLDER = re.compile(r"[0-9a-f]{32}")
@@ -24,24 +22,6 @@ def store_filesystem(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path of the store, without Spark, and the path there."""
     filesystem, inside = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
     return filesystem, inside
-
-
-def write_folder(path: str, commands: pa.Table) -> None:
-    """Write a few commands (row layout) as the folder of a batch. Raises ConfigurationError where the store cannot be
-    written from here."""
-    mounted = mounted_path(path)
-    if mounted is not None:
-        publish(mounted, write_commands(mounted, commands.to_batches()))
-        return
-    try:
-        filesystem, inside = store_filesystem(path)
-        filesystem.create_dir(inside)
-        pq.write_table(commands, f"{inside}/part-0.parquet", filesystem=filesystem)
-    except (OSError, ArrowInvalid, ArrowNotImplementedError) as error:
-        raise ConfigurationError(
-            f"store: {path} cannot be written: {str(error).splitlines()[0]}",
-            remedy="setup writes to the store itself: it must be reachable and writable from here",
-        ) from error
 
 
 class StoreFolders:
