@@ -28,7 +28,7 @@ class PublishedArticle:
     """The source table."""
     destination: str
     destinations: Mapping[str, str]
-    """Of subscriptions that have another one."""
+    """Those of subscriptions that have another one."""
     columns: Sequence[str]
     ins_cmd: str
     upd_cmd: str
