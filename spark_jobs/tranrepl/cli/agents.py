@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from functools import cached_property, partial
-from threading import Event, Thread
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -26,13 +24,13 @@ from tranrepl.cli.arguments import (
     load,
 )
 from tranrepl.cli.continuous import run_continuously
+from tranrepl.cli.followed_history import FollowedHistory, following
 from tranrepl.cli.output import err, failing_clearly
 from tranrepl.cli.results import raise_first, report
 from tranrepl.cli.run_display import UndeliveredCommands, UnreadLog, showing_run
 from tranrepl.cli.snapshot_display import show_row, showing
 from tranrepl.distribution.agent import idle_result as idle_distribution
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
-from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.errors import ErrorReport
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, attempt_repeatedly, deliver_with_retry
@@ -152,7 +150,7 @@ def take_snapshot(topology: Topology, name: str, articles: tuple[str, ...], mast
 def _take_snapshot(topology: Topology, name: str, articles: tuple[str, ...], submitted: _Submit) -> JobResult:
     request = SnapshotRequest(publication=topology.publication, subscription=name, articles=articles)
     with showing(err, name) as display:
-        with following(topology, name, partial(show_row, display)):
+        with _showing(topology, name, partial(show_row, display)):
             result = attempt_repeatedly(lambda: idle_snapshot(request, topology) or submitted(request))
         if result.snapshot:
             display.show(result.snapshot)
@@ -167,7 +165,7 @@ def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
     request, positions = LogReaderRequest(publication=topology.publication), topology.positions
     with (
         showing_run(err, "log reader") as display,
-        following(topology, None, display.show),
+        _showing(topology, None, display.show),
     ):
 
         def expect(start: Position, end: Position) -> None:
@@ -188,7 +186,7 @@ def _deliver(
     )
     with (
         showing_run(err, name) as display,
-        following(topology, name, display.show),
+        _showing(topology, name, display.show),
     ):
 
         def expect(commands: int) -> None:
@@ -206,56 +204,17 @@ def _deliver_with_retry(topology: Topology, name: str, submitted: _Submit) -> Jo
     return deliver_with_retry(lambda mode: _deliver(topology, name, mode, None, submitted), failed)
 
 
-_LOOKED_EVERY_SECONDS = 1.0
-_WAITED_SECONDS = 2.0
-"""How long a query that is still running when the run ends is waited for."""
-
 Show = Callable[[Mapping[str, Any]], None]
 """Is given the run's history row."""
 
 
-@contextmanager
-def following(topology: Topology, subscription: str | None, show: Show) -> Iterator[None]:
+def _showing(topology: Topology, subscription: str | None, show: Show) -> AbstractContextManager[None]:
     """Show, once a second, the history row of a run that begins after this: a subscription's, or (None) the log
-    reader's. The history is read by a connection of its own; a reading that fails is left out."""
-    over, history = Event(), _History(topology.distributor(), topology.publication.publication, subscription)
-    follower = Thread(target=_follow, args=[history, show, over], name="tranrepl-display", daemon=True)
-    follower.start()
-    try:
-        yield
-    finally:
-        over.set()
-        follower.join(_WAITED_SECONDS)
+    reader's."""
 
+    def look(history: FollowedHistory) -> None:
+        row = history.newest(None if subscription is None else history.subscription(subscription))
+        if row is not None:
+            show(row)
 
-def _follow(history: _History, show: Show, over: Event) -> None:
-    with history.database:
-        while not over.wait(_LOOKED_EVERY_SECONDS):
-            row = history.row()
-            if row is not None and not over.is_set():
-                show(row)
-
-
-@dataclass
-class _History:
-    database: DistributionDatabase
-    publication: str
-    subscription: str | None
-    since: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def row(self) -> Mapping[str, Any] | None:
-        """Return the newest run's row; None where that run began before, or cannot be read."""
-        with suppress(ReplicationError):
-            row: Mapping[str, Any] | None = self.database.history.newest(self._record, self._subscription)
-            # The job notes its start by this machine's clock.
-            if row is not None and row["start_time"] >= self.since:
-                return row
-        return None
-
-    @cached_property
-    def _record(self) -> PublicationRecord:
-        return self.database.publications.get(self.publication)
-
-    @cached_property
-    def _subscription(self) -> SubscriptionRecord | None:
-        return None if self.subscription is None else self.database.subscriptions.get(self._record, self.subscription)
+    return following(topology, look)

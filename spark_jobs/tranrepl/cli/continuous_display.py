@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import Any
 
 from rich.console import Console
@@ -16,16 +15,15 @@ from rich.live import Live
 from rich.table import Table
 
 from tranrepl.admin.run import LOG_READER
+from tranrepl.cli.followed_history import FollowedHistory, following
 from tranrepl.cli.output import counted
-from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord
+from tranrepl.distributor.database import SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.errors import ReplicationError
 from tranrepl.topology import Topology
 
 _LINE_EVERY_SECONDS = 10.0
 _LOOKED_EVERY_SECONDS = 1.0
 _RATE_OVER_SECONDS = 10.0
-_WAITED_SECONDS = 2.0
 _GETS_ON = (RunStatus.IN_PROGRESS, RunStatus.SUCCEED, RunStatus.IDLE)
 NOT_KNOWN = "-"
 
@@ -138,7 +136,7 @@ class ContinuousDisplay:
 @contextmanager
 def showing_agents(console: Console, names: list[str], topology: Topology) -> Iterator[ContinuousDisplay]:
     """Show how agents get on, as their history says, until it is over."""
-    display, over = ContinuousDisplay(names), Event()
+    display = ContinuousDisplay(names)
     with ExitStack() as opened:
         if console.is_terminal:
             live = opened.enter_context(Live(console=console, get_renderable=display.table, auto_refresh=False))
@@ -149,60 +147,33 @@ def showing_agents(console: Console, names: list[str], topology: Topology) -> It
                 for line in display.lines():
                     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-        every = _LOOKED_EVERY_SECONDS if console.is_terminal else _LINE_EVERY_SECONDS
-        arguments = [_Histories(topology, console), display, over, every, show]
-        showing = Thread(target=_show, args=arguments, name="tranrepl-display", daemon=True)
-        showing.start()
-        try:
-            yield display
-        finally:
-            over.set()
-            showing.join(_WAITED_SECONDS)
+        shown: list[str] = []
 
-
-def _show(
-    histories: _Histories, display: ContinuousDisplay, over: Event, every: float, show: Callable[[], None]
-) -> None:
-    """Show what has changed: drawing is most of what it costs."""
-    shown: list[str] = []
-    with histories.database:
-        while not over.wait(every):
+        def look(history: FollowedHistory) -> None:
+            """Show what has changed: drawing is most of what it costs."""
+            nonlocal shown
             for name in display.agents:
-                histories.show(name, display)
+                _show(history, name, display, console)
             if (lines := display.lines()) != shown:
                 shown = lines
                 show()
 
+        every = _LOOKED_EVERY_SECONDS if console.is_terminal else _LINE_EVERY_SECONDS
+        opened.enter_context(following(topology, look, every))
+        yield display
 
-@dataclass
-class _Histories:
-    """What the distribution database says of agents. A reading that fails is left out."""
 
-    topology: Topology
-    console: Console
-    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+def _show(history: FollowedHistory, name: str, display: ContinuousDisplay, console: Console) -> None:
+    """Show an agent, as soon as it has a row of a job that began after this."""
+    subscription = None if name == LOG_READER else history.subscription(name)
+    row = history.newest(subscription)
+    if row is not None:
+        backlog = None if subscription is None else _backlog(history, subscription, row)
+        if display.show(name, row, backlog, time.monotonic()):
+            console.print(f"{name}: goes on", highlight=False, markup=False)
 
-    @cached_property
-    def database(self) -> DistributionDatabase:
-        return self.topology.distributor()
 
-    @cached_property
-    def _record(self) -> PublicationRecord:
-        return self.database.publications.get(self.topology.publication.publication)
-
-    def show(self, name: str, display: ContinuousDisplay) -> None:
-        """Show an agent, as soon as it has a row of a job that began after this."""
-        with suppress(ReplicationError):
-            subscription = None if name == LOG_READER else self.database.subscriptions.get(self._record, name)
-            row: Mapping[str, Any] | None = self.database.history.newest(self._record, subscription)
-            # The job notes its start by this machine's clock.
-            if row is None or row["start_time"] < self.since:
-                return
-            backlog = None if subscription is None else self._backlog(subscription, row)
-            if display.show(name, row, backlog, time.monotonic()):
-                self.console.print(f"{name}: goes on", highlight=False, markup=False)
-
-    def _backlog(self, subscription: SubscriptionRecord, row: Mapping[str, Any]) -> int:
-        known = row["xact_seqno"] or self.database.history.last_known_watermark(self._record, subscription)
-        watermark = known or subscription.subscription_seqno or b""
-        return self.database.batches.commands_after(self._record, bytes(watermark))
+def _backlog(history: FollowedHistory, subscription: SubscriptionRecord, row: Mapping[str, Any]) -> int:
+    known = row["xact_seqno"] or history.database.history.last_known_watermark(history.record, subscription)
+    watermark = known or subscription.subscription_seqno or b""
+    return history.database.batches.commands_after(history.record, bytes(watermark))
