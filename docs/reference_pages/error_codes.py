@@ -1,4 +1,4 @@
-"""What the databases' error codes mean, from the tables that decide it."""
+"""Meanings of the databases' error codes, from the tables that decide them, and commands that messages name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from reference_pages.markdown import item, table
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ErrorKind
+from tranrepl.next_steps import COMMANDS
 
 _DATABASES: Mapping[Codes, str] = {
     Codes.POSTGRES: "PostgreSQL",
@@ -29,6 +30,11 @@ def error_codes() -> str:
     return "\n\n".join(
         ["### Kinds", *kinds, "### Data errors that `skip_errors` may name", table(["SQL Server", *names], rows)]
     )
+
+
+def commands_of_messages() -> str:
+    """Return all commands that messages name, with the purpose of each."""
+    return table(["Command", "What for"], [[f"`{command}`", purpose] for command, purpose in COMMANDS.items()])
 
 
 def _kinds_of(name: str, codes: ErrorCodes) -> str:

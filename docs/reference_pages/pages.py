@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from reference_pages.command_line import command_line
-from reference_pages.error_codes import error_codes
+from reference_pages.error_codes import commands_of_messages, error_codes
 from reference_pages.settings import settings
 from reference_pages.tables import distribution_tables, subscriber_tables
 
@@ -15,6 +15,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings,
     "command line": command_line,
     "error codes": error_codes,
+    "commands of messages": commands_of_messages,
     "tables of the distribution database": distribution_tables,
     "tables of a Subscriber": subscriber_tables,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tranrepl.errors import ErrorKind, ErrorReport
@@ -16,6 +16,47 @@ RUNBOOK = "docs/how-to/a-batch-failed.md"
 RUN_SETUP = "run `tranrepl setup FILE`"
 FINISH_BATCH = "`tranrepl distribute FILE --single-connection` finishes it"
 """Remedies that are a command and nothing else: errors take them from here."""
+
+COMMANDS: Mapping[str, str] = {
+    "tranrepl check FILE": "reports what keeps the publication from running, and changes nothing",
+    "tranrepl setup FILE": "creates what is missing at all ends, and registers what the file changed",
+    "tranrepl setup FILE --new-secret": "makes another secret for the messages in the Publisher's log",
+    "tranrepl script FILE --publisher": "prints the statements of setup at the Publisher, for a superuser",
+    "tranrepl script FILE -s NAME": "prints the generated procedures",
+    "tranrepl script FILE --custom": "prints a skeleton of each custom procedure",
+    "tranrepl schema": "prints every setting, as JSON Schema",
+    "tranrepl run FILE": "reads the log, and delivers to every subscription",
+    "tranrepl run FILE -s NAME": "reads the log, and delivers to one subscription",
+    "tranrepl run FILE --continuous": "does so until it is stopped",
+    "tranrepl log-reader FILE": "reads the log, and delivers nothing",
+    "tranrepl snapshot FILE": "copies rows to subscriptions that wait for a snapshot, or completes an interrupted one",
+    "tranrepl distribute FILE": "delivers what is stored",
+    "tranrepl distribute FILE -s NAME": "delivers what is stored to one subscription",
+    "tranrepl distribute FILE --single-connection": "finishes a batch that streams have left unfinished",
+    "tranrepl exec FILE --sql SCRIPT.sql": "runs a script at every Subscriber, at its place among the commands",
+    "tranrepl status FILE": "shows the state of every agent, and its last error",
+    "tranrepl status FILE --acknowledge": "lets unresolved errors count no more",
+    "tranrepl browse FILE": "shows the stored commands",
+    "tranrepl browse FILE --from XACT_SEQNO --to XACT_SEQNO": "shows the commands of a transaction",
+    "tranrepl trace FILE": "posts a tracer token",
+    "tranrepl trace FILE --list": "shows how long tracer tokens took",
+    "tranrepl validate FILE -s NAME": "finds the rows that differ",
+    "tranrepl validate FILE -s NAME --article ARTICLE": "compares the rows of an article",
+    "tranrepl validate FILE --repair": "corrects the rows that differ at every Subscriber",
+    "tranrepl validate FILE -s NAME --repair": "corrects the rows that differ",
+    "tranrepl validate FILE -s NAME --article ARTICLE --repair": "corrects the rows of an article that differ",
+    "tranrepl reinitialize FILE": "copies all rows again, and begins with a new slot",
+    "tranrepl reinitialize FILE --log-reader": "begins with a new slot, and leaves the Subscribers' rows",
+    "tranrepl reinitialize FILE --article ARTICLE": "copies the rows of an article again, to every Subscriber",
+    "tranrepl reinitialize FILE -s NAME": "copies the rows of a subscription again",
+    "tranrepl reinitialize FILE -s NAME --article ARTICLE": "copies the rows of an article again",
+    "tranrepl skip FILE -s NAME --xact-seqno XACT_SEQNO": "leaves out the transaction that comes next",
+    "tranrepl sequences FILE": "sets the Subscribers' sequences to the Publisher's",
+    "tranrepl cleanup FILE": "removes stored commands that every Subscriber has, and old history",
+    "tranrepl alert FILE": "imports the notifiers, and sends nothing",
+    "tranrepl alert FILE --test": "sends a test alert by each notifier",
+}
+"""All commands of messages, with the purpose of each. `named` puts names in the place of the words in capitals."""
 
 LONGEST_COMMAND = 1000
 """Characters of a stored command that are shown."""
@@ -50,7 +91,7 @@ class NextStep:
 
 
 def usual_file(publication: str) -> str:
-    """Return the path of a publication's settings in a checkout, for whoever knows no other."""
+    """Return the path of a publication's settings in a checkout, where no other is known."""
     return f"dags/publications/{publication}.yaml"
 
 

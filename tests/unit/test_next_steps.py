@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
+import typer
+
+from tranrepl.cli.verbs import app
 from tranrepl.errors import (
     ConfigurationError,
     DataError,
@@ -11,7 +20,18 @@ from tranrepl.errors import (
     ReplicationError,
     TransientError,
 )
-from tranrepl.next_steps import LONGEST_COMMAND, RUNBOOK, Place, error_block, named, next_steps
+from tranrepl.next_steps import (
+    COMMANDS,
+    FINISH_BATCH,
+    LONGEST_COMMAND,
+    RUN_SETUP,
+    RUNBOOK,
+    Place,
+    error_block,
+    named,
+    next_steps,
+    reinitialize_subscription,
+)
 
 PLACE = Place("dags/my publications/purchasing.yaml", "reporting")
 FILE = "'dags/my publications/purchasing.yaml'"
@@ -98,3 +118,67 @@ def test_a_remedys_commands_name_what_is_known(remedy: str, filled: str) -> None
 def test_what_is_not_known_stays_as_it_is() -> None:
     text = "`tranrepl reinitialize FILE -s NAME --article ARTICLE`"
     assert named(text, Place()) == text
+
+
+_TREE = Path(__file__).parents[2]
+_SOURCES = ("spark_jobs/tranrepl", "plugins/tranrepl_airflow")
+_NO_MESSAGES = ("distributor/tables.py", "distributor/migrations", "plugins/tranrepl_airflow/provider.py")
+"""Comments of columns, and the package's description."""
+_NAMED = re.compile(r"`(tranrepl [^`]*)`|\b(tranrepl [a-z-]+ FILE(?: --?[a-z-]+(?: [A-Z_.]+)?)*)")
+_NAMED_IN_PART = re.compile(r"`tranrepl |\btranrepl [a-z-]+ FILE")
+_PLACEHOLDERS = (
+    (r"(?<= -s )\{[^}]*\}", "NAME"),
+    (r"(?<= --article )\{[^}]*\}", "ARTICLE"),
+    (r"(--(?:from|to|xact-seqno)) (0x)?\{[^}]*\}", r"\1 XACT_SEQNO"),
+    (r"^(tranrepl \S+) \{[^}]*\}", r"\1 FILE"),
+    (r"\{[^}]*\}$", ""),
+)
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings; those with values have {…} in their places."""
+    passed_over = {id(it.value) for it in ast.walk(tree) if isinstance(it, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            passed_over |= {id(it) for it in node.values}
+            yield "".join(str(it.value) if isinstance(it, ast.Constant) else "{…}" for it in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed_over:
+            yield node.value
+
+
+def _commands_of_messages() -> set[str]:
+    found = set()
+    for source in _SOURCES:
+        for path in sorted((_TREE / source).rglob("*.py")):
+            code = path.read_text(encoding="utf-8")
+            no_message = path.name == "next_steps.py" or any(it in str(path) for it in _NO_MESSAGES)
+            if no_message or not _NAMED_IN_PART.search(code):
+                continue
+            for text in _texts(ast.parse(code)):
+                for it in _NAMED.finditer(text):
+                    command = it[1] or it[2]
+                    for pattern, word in _PLACEHOLDERS:
+                        command = re.sub(pattern, word, command)
+                    found.add(command)
+    return found
+
+
+def _commands_of_steps() -> set[str]:
+    place, errors = Place("FILE", "NAME"), [DUPLICATE, TransientError("lost")]
+    reports = [it.report.model_copy(update={"article": "ARTICLE"}) for it in errors]
+    return {it.command.replace("0x00ab", "XACT_SEQNO") for report in reports for it in next_steps(report, place)}
+
+
+def test_the_known_commands_are_those_of_messages() -> None:
+    ours = re.findall("`(tranrepl [^`]*)`", f"{RUN_SETUP} {FINISH_BATCH} {reinitialize_subscription('NAME')}")
+    assert {*_commands_of_messages(), *_commands_of_steps(), *ours} == COMMANDS.keys()
+
+
+def test_the_shell_takes_every_known_command() -> None:
+    verbs: Any = typer.main.get_command(app)
+    for command in COMMANDS:
+        _, verb, *words = shlex.split(command)
+        options = [it for it in verbs.commands[verb].params if it.param_type_name == "option"]
+        named_ones = {it for it in words if it.startswith("-")}
+        assert named_ones <= {name for it in options for name in it.opts}, command
+        assert all(named_ones.intersection(it.opts) for it in options if it.required), command

@@ -34,7 +34,7 @@ publication: {name}
 publisher:
   connection: publisher
 distributor:
-  # A PostgreSQL database, which `tranrepl setup` fills with tables of its own.
+  # A PostgreSQL database, which `tranrepl setup FILE` fills with tables of its own.
   connection: distribution
   # Where commands wait for their Subscribers: a folder, s3a://…, hdfs://…, any path that every Spark worker can write.
   store: {store}

@@ -166,11 +166,17 @@ class OpenDistribution:
         loaded = "copies them again" if self.takes_snapshots else "begins after them, where they were loaded by hand"
         registered = self.database.articles.registered(self.record)
         not_repaired = next((it.not_repaired for it in registered if str(it.source) == article), None)
-        compared = f"`tranrepl validate FILE -s {name} --article {shlex.quote(article)}"
+        quoted = shlex.quote(article)
         if not_repaired is None:
-            compared += " --repair` compares its rows, corrects what differs and resumes its delivery; "
+            compared = (
+                f"`tranrepl validate FILE -s {name} --article {quoted} --repair` compares its rows, corrects what "
+                "differs and resumes its delivery; "
+            )
         else:
-            compared += f"` compares its rows, and resumes its delivery where they are equal ({not_repaired}); "
+            compared = (
+                f"`tranrepl validate FILE -s {name} --article {quoted}` compares its rows, and resumes its delivery "
+                f"where they are equal ({not_repaired}); "
+            )
         if not dialect_of(self.connection).capabilities.comparison:
             compared = ""
         return ConfigurationError(

@@ -237,8 +237,9 @@ Made = TypeVar("Made")
 LIMIT_EXCEEDED: Final = "54000"
 """What PostgreSQL says of a message or line of more than 1 GB."""
 REMEDY: Final = (
-    "shorten the value at the Publisher, or leave its column out (`columns` of the article); `tranrepl skip FILE` "
-    "skips the transaction, and `tranrepl reinitialize FILE -s NAME --article ARTICLE` reinitializes the article"
+    "shorten the value at the Publisher, or leave its column out (`columns` of the article); `tranrepl skip FILE "
+    "-s NAME --xact-seqno XACT_SEQNO` skips the transaction, and `tranrepl reinitialize FILE -s NAME "
+    "--article ARTICLE` reinitializes the article"
 )
 _LONG = 512 * 1024 * 1024
 
