@@ -276,7 +276,7 @@ def test_other_dags_of_a_publication_lead_to_its_page(dags: dict[str, DAG], dist
             answer = client.get(f"/publication/purchasing_{suffix}", follow_redirects=False)
             assert answer.headers["location"] == f"/monitor/publication/purchasing/{part}"
             page = client.get(f"/publication/purchasing_{suffix}/runs/manual__1").text
-            assert "The history has nothing of this run" in page
+            assert "The history has no entry of this run" in page
 
 
 def test_a_validation_has_its_tasks_log_and_the_rows_that_differ(
