@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -313,6 +314,27 @@ def test_a_skip_shows_what_it_loses(site: Site, asked: Asked) -> None:
     assert "1 INSERT public.item" in page
     assert _SECRET not in page
     assert asked("USER").get("/publication/purchasing/skip/nobody").status_code == 404
+
+
+@pytest.mark.parametrize("page", ["errors", "skip/reporting"])
+def test_a_failing_commands_row_is_shown_at_both_ends_to_those_who_may_see_values(
+    site: Site, asked: Asked, page: str
+) -> None:
+    def row(role: str) -> str:
+        shown = asked(role).get(f"/publication/purchasing/{page}").text
+        assert "<b>mine" not in shown
+        table = shown.partition('<table class="compared">')[2].partition("</table>")[0]
+        return " ".join(unescape(re.sub("<[^>]*>", " ", table)).split())
+
+    site.at_subscriber("UPDATE item SET note = '<b>mine' WHERE id = 2")
+    ends = "Column Publisher Subscriber reporting"
+    assert row("USER") == f"public.item, id = 2, as it is now {ends} id 2 2 xact 2 0 note NULL <b>mine"
+    assert row("VIEWER") == ""
+    site.at_publisher("ALTER TABLE item RENAME note TO remark")
+    try:
+        assert "2 id table public.item lacks a column that is registered 2 xact 0" in row("USER").replace("now", "2", 0)
+    finally:
+        site.at_publisher("ALTER TABLE item RENAME remark TO note")
 
 
 def test_the_last_check_is_shown_with_its_problems(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from tranrepl.settings.publication import Publication
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.actions import Action, ActionRequest, dag_id_of
 from tranrepl_airflow.monitor.commands import Transaction, shown_transactions
+from tranrepl_airflow.monitor.compared_rows import compared_row
 from tranrepl_airflow.monitor.errors import ShownError, next_transaction, open_failures
 from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
 from tranrepl_airflow.monitor.queries import STORE, query_store
@@ -46,6 +47,10 @@ class Loss:
     counted: CountedTransaction
     shown: Transaction | None
     """None for those who may not see values of rows."""
+
+    @property
+    def xact_seqno(self) -> str:
+        return f"0x{self.counted.xact_seqno}"
 
     @property
     def commands(self) -> int:
@@ -111,7 +116,12 @@ class ActionRoutes:
         found = query_store(publication, lambda database: _loss(database, publication, subscription, values=values))
         problem = error_line(STORE, found) if isinstance(found, ReplicationError) else None
         loss = None if isinstance(found, ReplicationError) else found
-        shown = {"name": name, "subscription": subscription, "loss": loss, "problem": problem}
+        row = None
+        if values and loss is not None:
+            failures, _ = _failures(publication, values=True)
+            failing = [it for it in failures if (it.subscription, it.xact_seqno) == (subscription, loss.xact_seqno)]
+            row = compared_row(publication, failing[0]) if failing else None
+        shown = {"name": name, "subscription": subscription, "loss": loss, "problem": problem, "row": row}
         return self._renderer.page(request, "skip.html", shown)
 
     def act(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
 from tranrepl_airflow.monitor.background_queries import BackgroundQueries
 from tranrepl_airflow.monitor.chart_words import quantiles_in_words
+from tranrepl_airflow.monitor.compared_rows import ComparedRow, compared_row
 from tranrepl_airflow.monitor.errors import ErrorList, ErrorQuestion
 from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
@@ -175,7 +177,8 @@ class PublicationRoutes:
     ) -> Response:
         """Show the errors."""
         pending = _pending_errors(selection, subscription, before)
-        return self._page(request, selection, "errors", pending, {"subscription": subscription})
+        values = {"subscription": subscription, "rows": _rows_of_open_errors(selection, pending)}
+        return self._page(request, selection, "errors", pending, values)
 
     def settings(self, selection: SelectionDep) -> RegisteredSettings:
         """Return the settings as registered, beside the file's."""
@@ -253,6 +256,16 @@ def _pending_errors(selection: Selection, subscription: str, before: int | None)
     file = selection.publication.settings_file
     question = ErrorQuestion(file, selection.may_edit, subscription or None, before)
     return PendingPart(selection.publication, question.ask)
+
+
+def _rows_of_open_errors(selection: Selection, pending: PendingPart[ErrorList]) -> Mapping[int, ComparedRow | str]:
+    """Return the rows of the commands that failed last, by error, for those who may see values of rows."""
+    if not selection.may_edit:
+        return {}
+    with suppress(HTTPException):
+        found = [(it.id, compared_row(selection.publication, it)) for it in pending.answer().errors if it.open]
+        return {number: row for number, row in found if row is not None}
+    return {}
 
 
 def _pending_settings(selection: Selection) -> PendingPart[RegisteredSettings]:

@@ -20,7 +20,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO, NO_ARTICLE_ID, Operation
 from tranrepl.model.position import following, preceding
 from tranrepl.model.row_images import values
 from tranrepl.subscriber.base.dialect import Dialect
-from tranrepl.subscriber.command_text import key_text
+from tranrepl.subscriber.command_text import command_key_values, key_text
 
 MOST_LOOKED_AT = 50_000
 """Stored commands that are read for a page, whether they fit or not."""
@@ -75,6 +75,14 @@ class TransactionPage:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandRow:
+    """The row that a command is of: its key, as it was before."""
+
+    article: RegisteredArticle
+    key: Sequence[tuple[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class StoredCommands:
     """The stored commands of a publication. Its methods raise ConfigurationError where the publication is not set up,
     or its store cannot be read from here."""
@@ -117,17 +125,29 @@ class StoredCommands:
 
     def command(self, place: CommandPlace) -> BrowsedCommand | None:
         """Return one command; None where it is not stored."""
+        for row, articles in self._at(place):
+            return browsed_command(row, articles, self.dialect)
+        return None
+
+    def row_of(self, place: CommandPlace) -> CommandRow | None:
+        """Return which row a command is of; None where it is not stored, or of no single row."""
+        for row, articles in self._at(place):
+            article = articles.get(row["article_id"])
+            found = None if article is None else command_key_values(article, Operation(row["operation"]), row)
+            return None if article is None or found is None else CommandRow(article, found)
+        return None
+
+    def _at(self, place: CommandPlace) -> Iterator[tuple[Mapping[str, Any], dict[int, RegisteredArticle]]]:
         record, batches, articles = self._opened(place)
         same = (pc.field("xact_seqno") == pa.scalar(place.xact_seqno, pa.binary())) & (
             pc.field("command_id") == place.command_id
         )
         for batch in batches:
             if batch.first_xact_seqno > place.xact_seqno:
-                break
+                return
             for table in read_commands(folder_path(record, batch.folder), same):
                 for row in table.to_pylist():
-                    return browsed_command(row, articles, self.dialect)
-        return None
+                    yield row, articles
 
     def _opened(self, begin: CommandPlace) -> tuple[PublicationRecord, list[Batch], dict[int, RegisteredArticle]]:
         record = self.database.publications.get(self.publication)

@@ -9,11 +9,12 @@ both can write.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from psycopg import sql
 
 from tranrepl.model.article import PublishedColumn
+from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.comparison import ColumnForm, Form
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.postgres.comparison_statements import PostgresColumn
@@ -83,6 +84,32 @@ def output(value: sql.Composable) -> sql.Composed:
     """Return the text form that the type's output function writes, as the log has it. A cast to text would write `true`
     for `t`, and cut the blanks of `character`."""
     return sql.SQL("CASE WHEN {} IS NOT NULL THEN concat({}) END").format(value, value)
+
+
+def select_rows_of_keys(
+    table: sql.Composable,
+    columns: Sequence[ColumnDescription],
+    key: Sequence[int],
+    keys: Sequence[Sequence[str | None]],
+    conditions: Sequence[sql.Composable] = (),
+) -> sql.Composed:
+    """Return the query of the rows with these keys, in the text form of the types' output functions. `key`: positions
+    of the key's columns."""
+    names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
+    arrays = [sql.SQL("{}::text[]").format(sql.Literal([it[at] for it in keys])) for at in range(len(key))]
+    equal = [
+        sql.SQL("{} {} {}::{}").format(
+            sql.Identifier(columns[at].name), sql.SQL(columns[at].equality), name, type_sql(columns[at].type_name)
+        )
+        for name, at in zip(names, key, strict=True)
+    ]
+    return sql.SQL("SELECT {} FROM unnest({}) AS tranrepl_keys({}), {} WHERE {}").format(
+        sql.SQL(", ").join(output(sql.Identifier(column.name)) for column in columns),
+        sql.SQL(", ").join(arrays),
+        sql.SQL(", ").join(names),
+        table,
+        sql.SQL(" AND ").join(sql.SQL("({})").format(it) for it in (*equal, *conditions)),
+    )
 
 
 def _by_text(text: sql.Composable, shown: sql.Composable) -> PostgresColumn:

@@ -185,6 +185,11 @@ class Publisher(Protocol):
         """Return how large the article's table is."""
         ...
 
+    def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
+        """Return the published values of the row with this key as it is now, in the text form of the log; none where no
+        row has it, or the row filter keeps it out. Raises TransientError where the table lacks a published column."""
+        ...
+
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
         """Return the sequences of the articles' columns as they are now. Waits a few seconds for them at most."""
         ...

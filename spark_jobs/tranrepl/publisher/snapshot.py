@@ -15,6 +15,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 
 Values = list[str | None]
+Key = tuple[str | None, ...]
 
 _REGISTERING = (
     "`tranrepl log-reader FILE` registers the schema change; where it does not, because it was not captured, "
@@ -80,7 +81,7 @@ class SnapshotSession(Protocol):
         rows, many at a time. Raises DataError where a row cannot be read."""
         ...
 
-    def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
+    def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[Key, Values]:
         """Return the published values of the rows with these keys, by key; all in the text form of the log."""
         ...
 

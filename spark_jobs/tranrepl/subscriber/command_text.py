@@ -28,13 +28,21 @@ _BARE_TYPES = re.compile(
 
 
 def command_key(article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]) -> str | None:
+    """Return the key of a command's row (row layout) as text; None where there is none."""
+    found = command_key_values(article, operation, row)
+    return None if found is None else key_text(found)
+
+
+def command_key_values(
+    article: RegisteredArticle, operation: Operation, row: Mapping[str, Any]
+) -> list[tuple[str, str | None]] | None:
     """Return names and values of the key of a command's row (row layout), as it was before; None where there is
     none."""
     line = row[Image.AFTER.value if operation is Operation.INSERT else Image.BEFORE.value]
     if operation in (Operation.TRUNCATE, Operation.SCHEMA) or line is None:
         return None
     found = values(line)
-    return key_text((article.columns[at].name, found[at] if at < len(found) else None) for at in article.key_positions)
+    return [(article.columns[at].name, found[at] if at < len(found) else None) for at in article.key_positions]
 
 
 def command_text(

@@ -109,6 +109,8 @@ def test_a_snapshot_has_the_columns_and_rows_that_are_published(site: PublisherS
     site.server.execute("INSERT INTO t VALUES (1, 'x', 'y')", "INSERT INTO t VALUES (2, 'x', 'z')")
     with site.opened() as publisher, publisher.snapshot(30, _say_nothing) as snapshot:
         assert _seen(snapshot, site) == {"2": ("2", "z")}
+        found = [publisher.rows_of_key(site.articles[0], [key]) for key in ("1", "2", "3")]
+    assert found == [[], [["2", "z"]], []]
 
 
 def _seen(snapshot: Snapshot, site: PublisherSite) -> dict[str, Values]:

@@ -70,6 +70,9 @@ def test_a_key_of_two_columns_is_matched_in_its_own_order(site: Site) -> None:
     history.delete(pair, ["1", "z", "l"])
     assert site.deliver(history).error is None
     assert site.rows("pair", "b", "value", "a") == [(1, "X", "k"), (3, "y", "m")]
+    with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
+        found = [subscriber.rows_of_key(pair, key) for key in (["m", "3"], ["m", "1"], ["m", "no number"])]
+    assert found == [[["3", "y", "m"]], [], []]
 
 
 def test_delete_and_insert_of_one_key_go_in_order(site: Site) -> None:

@@ -59,6 +59,7 @@ from tranrepl.publisher.postgres.slot import (
     object_name,
     retained_log,
 )
+from tranrepl.publisher.postgres.snapshot_session import rows_of_keys
 from tranrepl.publisher.postgres.standby_slots import slowest_standby
 from tranrepl.publisher.postgres.table_ranges import table_sizes
 from tranrepl.publisher.postgres.teardown import (
@@ -135,6 +136,10 @@ class PostgresPublisher:
 
     def table_bytes(self, article: RegisteredArticle) -> int:
         return sum(it.bytes for it in table_sizes(self.session, article).values())
+
+    def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
+        with translated_errors(self.where):
+            return list(rows_of_keys(self.session, article, [[*key]]).values())
 
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
         with translated_errors(self.where):

@@ -14,10 +14,9 @@ from psycopg.errors import UndefinedTable
 from tranrepl.connections import Connection
 from tranrepl.errors import ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import TableDescription
 from tranrepl.postgres.catalogue import describe_table, qualified
-from tranrepl.postgres.comparison_forms import output
-from tranrepl.postgres.composed_sql import condition_sql, type_sql
+from tranrepl.postgres.comparison_forms import select_rows_of_keys
+from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.postgres.table_locks import lock, with_all_locks
@@ -26,7 +25,7 @@ from tranrepl.publisher.postgres.partitions import partitioned, partitions, whol
 from tranrepl.publisher.postgres.rights import read_problems
 from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
-from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
+from tranrepl.publisher.snapshot import Key, TableRange, UnregisteredError, Values, renamed_or_dropped
 
 _CHUNK_BYTES = 256 * 1024
 
@@ -63,13 +62,9 @@ class PostgresSnapshotSession:
                 raise _too_long(error, chosen) from error
             raise
 
-    def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
+    def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[Key, Values]:
         with translated_errors(f"Publisher {self.session.info.dbname}"):
-            table = describe_table(self.session, article.source)
-            if table is None:
-                return {}
-            found = self.session.execute(_rows_of_keys(article, table, keys)).fetchall()
-        return {tuple(row[at] for at in article.key_positions): list(row) for row in found}
+            return rows_of_keys(self.session, article, keys)
 
 
 def hold_tables(session: Session, articles: Iterable[RegisteredArticle]) -> None:
@@ -167,26 +162,24 @@ def range_query(chosen: PageRange) -> sql.Composed:
     )
 
 
-def _rows_of_keys(article: RegisteredArticle, described: TableDescription, keys: Sequence[Values]) -> sql.Composed:
-    operators = {it.name: it.equality for it in described.columns}
-    key = [article.columns[at] for at in article.key_positions]
-    names = [sql.Identifier(f"tranrepl_{at}") for at in range(len(key))]
-    arrays = [sql.SQL("{}::text[]").format(sql.Literal([it[at] for it in keys])) for at in range(len(key))]
-    equal = [
-        sql.SQL("{} {} {}::{}").format(
-            sql.Identifier(column.name), sql.SQL(operators[column.name]), name, type_sql(column.type_name)
+def rows_of_keys(session: Session, article: RegisteredArticle, keys: Sequence[Values]) -> dict[Key, Values]:
+    """Return published rows by their keys, those that are there, in the log's text form; `keys` are values of the key's
+    columns."""
+    described = describe_table(session, article.source)
+    if described is None:
+        return {}
+    found = {it.name: it for it in described.columns}
+    if not found.keys() >= {it.name for it in article.columns}:
+        raise UnregisteredError(
+            f"table {article.source} does not have the columns that are registered", str(article.source)
         )
-        for name, column in zip(names, key, strict=True)
-    ]
     table, condition = whole_table(article)
-    return sql.SQL("SELECT {} FROM unnest({}) AS tranrepl_keys({}), {} WHERE {} AND {}").format(
-        sql.SQL(", ").join(output(sql.Identifier(column.name)) for column in article.columns),
-        sql.SQL(", ").join(arrays),
-        sql.SQL(", ").join(names),
-        table,
-        sql.SQL(" AND ").join(equal),
-        condition or sql.SQL("true"),
-    )
+    conditions = [] if condition is None else [condition]
+    if article.filter is not None:
+        conditions.append(condition_sql(article.filter))
+    columns = [found[it.name] for it in article.columns]
+    query = select_rows_of_keys(table, columns, article.key_positions, keys, conditions)
+    return {tuple(row[at] for at in article.key_positions): list(row) for row in session.execute(query).fetchall()}
 
 
 def copied_lines(session: Session, chosen: PageRange) -> Iterator[bytes]:

@@ -17,10 +17,11 @@ from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd, HeldRea
 from tranrepl.model.source_types import source_type
 from tranrepl.subscriber.base.comparison_statements import ComparisonWays
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
-from tranrepl.subscriber.base.destination import column_names, find_destinations, found_target
+from tranrepl.subscriber.base.destination import column_names, find_destinations, found_target, target
 from tranrepl.subscriber.base.statements import Command, parameters, shape_of, statement
 from tranrepl.subscriber.base.target import SqlTarget
-from tranrepl.subscriber.comparison import ComparableTable, Correction
+from tranrepl.subscriber.comparison import ComparableTable, Correction, Values
+from tranrepl.subscriber.value_conversion import UnfitValueError
 
 Connect = Callable[[], AbstractContextManager[sa.Connection]]
 
@@ -140,6 +141,30 @@ def open_comparison(
             names = [] if destination is None else column_names(article, destination)
             tables.append(_comparable(found, names, ways))
         yield SqlComparison(tuple(tables), tuple(problems), session, database, ways, held, targets)
+
+
+def rows_of_key(
+    session: sa.Connection, database: SqlDatabase, article: RegisteredArticle, key: Sequence[str | None], where: str
+) -> list[Values]:
+    """Return the article's row with this key as it is now, in the texts by which people know values."""
+    ways = database.comparison_ways(session, where)
+    found = target(session, database, article, where)
+    shown = [
+        ways.compared(it, form.form, database.identifiers.quoted(it.catalogue_name)).shown
+        for it, form in zip(found.columns, _comparable(found, (), ways).forms, strict=True)
+    ]
+    table = found.table()
+    try:
+        equal = [
+            list(table.c)[at] == sa.bindparam(None, None if it is None else column.conversion.convert(it))
+            for at, column, it in zip(article.key_positions, found.key_columns, key, strict=True)
+        ]
+    except UnfitValueError:
+        return []
+    selected: list[sa.ColumnElement[Any]] = [sa.literal_column(it) for it in shown]
+    query = sa.select(*selected).select_from(table).where(*equal)
+    rows = _with_texts([tuple(row) for row in session.execute(query)])
+    return [[None if it is None else str(it) for it in row] for row in rows]
 
 
 def _comparable(found: SqlTarget, names: Sequence[str], ways: ComparisonWays) -> ComparableTable:

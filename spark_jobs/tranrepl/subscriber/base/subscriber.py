@@ -22,6 +22,7 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.column_changes import reload_reason
 from tranrepl.subscriber.base.column_check import column_problems, column_warnings
+from tranrepl.subscriber.base.comparison import rows_of_key
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.base.destination import (
@@ -57,6 +58,7 @@ from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.base.watermark import Watermark, position_of
 from tranrepl.subscriber.capabilities import ForeignKeyCheck
+from tranrepl.subscriber.comparison import Values
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.missing_columns import as_registered
@@ -378,6 +380,12 @@ class Subscriber:
         with self._transaction():
             found = targets(self.session, self.database, articles, self.where)
             return constraints_of(self.session, self.database, found)
+
+    def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[Values]:
+        """Return the article's row with this key as it is now; none where there is none. `key`: texts of the
+        Publisher's. Raises ConfigurationError where the table is not as it was set up."""
+        with self._reading():
+            return rows_of_key(self.session, self.database, article, key, self.where)
 
     def set_up_streams(self, streams: int) -> None:
         """Create a row for each stream, before any of them writes: others wait for its lock."""

@@ -10,11 +10,14 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName, name_parts
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import DefinedType
+from tranrepl.postgres.catalogue import qualified
+from tranrepl.postgres.comparison_forms import select_rows_of_keys
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
 from tranrepl.subscriber.base.subscriber import Subscriber
+from tranrepl.subscriber.comparison import Values
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES, make_durable
 from tranrepl.subscriber.postgres.destination import (
@@ -155,6 +158,12 @@ class PostgresSubscriber(Subscriber):
     @property
     def sequences(self) -> PostgresSequences:
         return PostgresSequences(self.driver, self.key, self.where)
+
+    def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[Values]:
+        (target,) = find_targets(self.driver, self.where, [article])
+        query = select_rows_of_keys(qualified(article.destination), target.columns, article.key_positions, [key])
+        with translated_errors(self.where):
+            return [list(row) for row in self.driver.execute(query).fetchall()]
 
     def find_durable_watermark(self) -> bytes | None:
         found = self.find_watermark()

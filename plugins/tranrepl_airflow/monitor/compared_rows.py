@@ -1,0 +1,97 @@
+"""The row of a failing command at the Publisher and at the Subscriber, as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tranrepl.admin.command_pages import CommandPlace, CommandRow, StoredCommands
+from tranrepl.admin.status.server_answers import PendingAnswer, error_line
+from tranrepl.errors import ReplicationError
+from tranrepl.subscriber.command_text import key_text
+from tranrepl.topology import Topology
+from tranrepl_airflow.job_connections import resolve_connections
+from tranrepl_airflow.monitor.errors import ShownError
+from tranrepl_airflow.monitor.publications import MonitoredPublication
+from tranrepl_airflow.monitor.queries import STORE, query_store
+
+_LONGEST_VALUE = 500
+"""Characters that are shown of a value."""
+_PATIENCE_SECONDS = 3.0
+_APPLICATION = "tranrepl monitor"
+Rows = Sequence[Sequence[str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RowAtEnd:
+    where: str
+    cells: Sequence[str | None] | None
+    """Values by published column; None where there is no such row, or the end gives no answer."""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    article: str
+    key: str
+    columns: Sequence[str]
+    ends: Sequence[RowAtEnd]
+
+    @property
+    def found(self) -> bool:
+        """Whether an end has the row."""
+        return any(it.cells is not None for it in self.ends)
+
+
+def compared_row(publication: MonitoredPublication, error: ShownError) -> ComparedRow | str | None:
+    """Return the row that the failing command is of, at both ends; a line where the store gives no answer, None where
+    the command is of no single row. For readers who may see values of rows."""
+    if error.subscription is None or error.xact_seqno is None or error.command_id is None:
+        return None
+    place = CommandPlace(bytes.fromhex(error.xact_seqno.removeprefix("0x")), error.command_id)
+    row = query_store(publication, lambda store: StoredCommands(store, publication.publication).row_of(place))
+    if isinstance(row, ReplicationError):
+        return error_line(STORE, row)
+    return None if row is None else _compared(publication, error.subscription, row)
+
+
+def _compared(publication: MonitoredPublication, subscription: str, row: CommandRow) -> ComparedRow:
+    ends = {
+        "Publisher": partial(_at_publisher, publication, row),
+        f"Subscriber {subscription}": partial(_at_subscriber, publication, subscription, row),
+    }
+    pending = {where: PendingAnswer(where, ask, _PATIENCE_SECONDS) for where, ask in ends.items()}
+    return ComparedRow(
+        article=str(row.article.source),
+        key=key_text(row.key),
+        columns=[it.name for it in row.article.columns],
+        ends=[_end(where, it) for where, it in pending.items()],
+    )
+
+
+def _end(where: str, pending: PendingAnswer[Rows]) -> RowAtEnd:
+    answer = pending.answer()
+    if isinstance(answer, ReplicationError):
+        return RowAtEnd(where, None, error_line(where, answer))
+    return RowAtEnd(where, [_cut(it) for it in answer[0]] if answer else None)
+
+
+def _cut(value: str | None) -> str | None:
+    return value if value is None or len(value) <= _LONGEST_VALUE else f"{value[:_LONGEST_VALUE]}…"
+
+
+def _topology(publication: MonitoredPublication, connection_id: str) -> Topology:
+    return Topology(publication, resolve_connections([connection_id]).by_id)
+
+
+def _at_publisher(publication: MonitoredPublication, row: CommandRow) -> Rows:
+    with _topology(publication, publication.publisher.connection).publisher(_APPLICATION) as publisher:
+        return publisher.rows_of_key(row.article, [value for _, value in row.key])
+
+
+def _at_subscriber(publication: MonitoredPublication, subscription: str, row: CommandRow) -> Rows:
+    topology = _topology(publication, publication.subscription(subscription).connection)
+    # The session key names rows of the model's tables, which are not read.
+    with topology.subscriber(subscription, None, _APPLICATION) as opened:
+        return opened.rows_of_key(row.article.at(subscription), [value for _, value in row.key])
