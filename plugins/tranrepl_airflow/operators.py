@@ -266,7 +266,7 @@ class SubscriptionOperator(ReplicationSparkOperator):
     def execute(self, context: Context) -> Any:
         """Run the job. Raises AirflowSkipException where the Publisher's log went back."""
         if log_was_reset(log_reader_error(context)):
-            raise AirflowSkipException("the Publisher's log went back: what is stored is not what the Publisher has")
+            raise AirflowSkipException("the Publisher's log was reset: the stored commands are not the Publisher's")
         return super().execute(context)
 
     def _stopped(self, result: JobResult, error: ErrorReport, context: Context) -> Any:

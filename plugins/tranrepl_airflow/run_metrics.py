@@ -60,9 +60,9 @@ def report_run(publication: Publication, agent: str, subscription: str, result: 
     try:
         _send(publication, _left(publication, agent, subscription))
     except ReplicationError as error:
-        log.warning("Metrics of what is left were not reported: %s", one_event(error.message))
+        log.warning("The backlog's metrics were not reported: %s", one_event(error.message))
     except Exception:
-        log.exception("Metrics of what is left were not reported")
+        log.exception("The backlog's metrics were not reported")
 
 
 def _is_on(settings: tuple[str, ...]) -> bool:

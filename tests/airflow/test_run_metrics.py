@@ -129,7 +129,7 @@ def test_what_a_run_did_is_told_where_the_servers_are_away(
     assert told["tranrepl.purchasing.reporting.errors.distribution"] == "1|c"
     assert told["tranrepl.purchasing.reporting.delivery_rate"] == "2.0|g"
     assert "tranrepl.purchasing.reporting.undelivered_commands" not in told
-    assert "Metrics of what is left were not reported" in caplog.text
+    assert "The backlog's metrics were not reported" in caplog.text
 
 
 def test_nothing_is_asked_where_metrics_are_off(

@@ -95,7 +95,7 @@ class _Families:
     def _add_latency(self, name: tuple[str, str], latency: MeasuredLatency) -> None:
         ahead = "By how much the Publisher's clock is ahead of the distribution database's."
         self._gauge("clock_difference_seconds", ahead, name, latency.clock_difference)
-        text = "Time within which this part of the last minutes' commands was there, by leg."
+        text = "Latency of this quantile of the last minutes' commands, by leg."
         labels = (*_SUBSCRIPTION, "leg", "quantile")
         made = GaugeMetricFamily("tranrepl_leg_latency_seconds", text, labels=labels)
         found = self._known.setdefault("leg_latency_seconds", made)

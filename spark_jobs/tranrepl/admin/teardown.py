@@ -32,7 +32,7 @@ from tranrepl.topology import Topology
 
 Say = Callable[[str], None]
 APPLICATION = "tranrepl teardown"
-_NOT_KNOWN = "what it was before setup is not known: nothing is registered any more"
+_NOT_KNOWN = "its former value is unknown: nothing is registered any more"
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def _why_none(file: Path, record: PublicationRecord, batches: list[Batch]) -> st
     if record.registered_xact_seqno is None:
         return (
             f"no commands are stored yet: `tranrepl run {file}` stores changes that were committed after setup, and "
-            "delivers them; rows of before come with the snapshot, which stores no commands"
+            "delivers them; the snapshot copies earlier rows, and stores no commands"
         )
     return "no commands are stored"
 
