@@ -1,0 +1,271 @@
+"""Changes of rows events: from places in a buffer of the log to cells of the published columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tranrepl.errors import DataError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import Operation
+from tranrepl.model.names import TableName
+from tranrepl.model.position import MARKS
+from tranrepl.publisher.changes import (
+    Bools,
+    Buffer,
+    Bytes,
+    Cells,
+    Changes,
+    ChangeSet,
+    Ints,
+    RefusedChange,
+    Transactions,
+    cells_differ,
+)
+from tranrepl.publisher.mysql.charsets import Charsets
+from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, EventBlock, EventType, tagged_commit_time
+from tranrepl.publisher.mysql.row_places import ImageLayout, row_starts
+from tranrepl.publisher.mysql.table_maps import Flavor, LoggedTable, read_table_map
+from tranrepl.publisher.mysql.value_text import column_texts
+
+OPERATIONS = {
+    EventType.WRITE_V1: Operation.INSERT,
+    EventType.WRITE: Operation.INSERT,
+    EventType.UPDATE_V1: Operation.UPDATE,
+    EventType.UPDATE: Operation.UPDATE,
+    EventType.DELETE_V1: Operation.DELETE,
+    EventType.DELETE: Operation.DELETE,
+}
+_WITH_EXTRA_DATA = (EventType.WRITE, EventType.UPDATE, EventType.DELETE)
+_FULL_IMAGES = (
+    "SET GLOBAL binlog_row_image = FULL, and in the server's configuration; sessions that are open keep theirs, so "
+    "connect them again; then `tranrepl reinitialize FILE`"
+)
+_FULL_METADATA = (
+    "SET GLOBAL binlog_row_metadata = FULL, and in the server's configuration; then `tranrepl reinitialize FILE`: what "
+    "was logged before cannot be read"
+)
+
+
+@dataclass(frozen=True)
+class _PublishedTable:
+    """A table as the log describes it, and the article whose columns of it travel."""
+
+    table: LoggedTable
+    article: RegisteredArticle
+    layout: ImageLayout
+    wanted: tuple[int, ...]
+    """The published columns among the table's."""
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Makes changes of plain groups (`groups`), for articles by the names of their tables."""
+
+    articles: Mapping[TableName, RegisteredArticle]
+    charsets: Charsets
+    _tables: dict[bytes, int] = field(default_factory=dict)
+    """By what a TABLE_MAP event says after its table's number: an index of `_published`."""
+    _published: list[_PublishedTable | DataError | None] = field(default_factory=list)
+
+    def changes(self, block: EventBlock) -> Changes:
+        """Return what the block's groups changed, all of them whole. A place is an offset in the block. Raises
+        RefusedChange, DataError."""
+        is_rows = np.isin(block.types, list(OPERATIONS))
+        events, tables = self._tables_of_rows(block, is_rows)
+        cells = _CellBuffer(block, self.charsets)
+        sets = []
+        for number in np.unique(tables).tolist():
+            published = self._published[number]
+            if isinstance(published, DataError):
+                raise RefusedChange(int(block.starts[events[tables == number][0]]), published)
+            if published is None:
+                continue
+            of_table = events[tables == number]
+            types = block.types[of_table]
+            sets += [
+                self._set(block, cells, published, EventType(kind), of_table[types == kind])
+                for kind in np.unique(types).tolist()
+            ]
+        buffer = cells.buffer()
+        return Changes(buffer, [_with_changed(buffer, it) for it in sets], transactions(block))
+
+    def _tables_of_rows(self, block: EventBlock, is_rows: Bools) -> tuple[Ints, Ints]:
+        """Return the rows events, and which table each is of: that of the last TABLE_MAP before it with its number."""
+        events = np.flatnonzero(is_rows | (block.types == EventType.TABLE_MAP))
+        is_map = block.types[events] == EventType.TABLE_MAP
+        maps = np.full(len(events), -1, dtype=np.int64)
+        maps[is_map] = [self._number_of(block, at) for at in events[is_map].tolist()]
+        at = block.starts[events] + HEADER_BYTES
+        ids = block.data.numbers(at, "<u4") | block.data.numbers(at + 4, "<u2") << 32
+        order = np.argsort(ids, kind="stable")
+        last = np.maximum.accumulate(np.where(is_map[order], np.arange(len(order)), -1))
+        found = np.empty(len(events), dtype=np.int64)
+        found[order] = np.where(last >= 0, maps[order][last], -1)
+        same = np.zeros(len(events), dtype=np.bool_)
+        same[order] = (last >= 0) & (ids[order] == ids[order][last])
+        rows = ~is_map
+        if not same[rows].all():
+            raise DataError("the binary log has rows of a table that it does not describe")
+        return events[rows], found[rows]
+
+    def _number_of(self, block: EventBlock, at: int) -> int:
+        body = block.data.bytes[block.starts[at] + HEADER_BYTES + 6 : block.ends[at]].tobytes()
+        number = self._tables.get(body)
+        if number is None:
+            number = self._tables[body] = len(self._published)
+            self._published.append(self._publish(body, block.flavor))
+        return number
+
+    def _publish(self, body: bytes, flavor: Flavor) -> _PublishedTable | DataError | None:
+        """Return the table with its article; None where it has none, an error where its rows cannot be read."""
+        article = self.articles.get(_name(body))
+        if article is None:
+            return None
+        try:
+            table = read_table_map(body, flavor)
+            return _PublishedTable(table, article, ImageLayout(table), _wanted(table, article))
+        except DataError as error:
+            return error
+
+    def _set(
+        self, block: EventBlock, cells: _CellBuffer, published: _PublishedTable, kind: EventType, events: Ints
+    ) -> ChangeSet:
+        operation, layout, data = OPERATIONS[kind], published.layout, block.data
+        images = 2 if operation is Operation.UPDATE else 1
+        begins = _rows_begin(block, published, kind, events, images)
+
+        def skip(at: Ints) -> Ints:
+            for _ in range(images):
+                at = layout.skip(data, at)
+            return at
+
+        starts = row_starts(begins, block.ends[events], skip, f"table {published.table.name}")
+        first = layout.images(data, starts, published.wanted)
+        second = layout.images(data, first.ends, published.wanted) if images == 2 else None
+        of = published
+        if operation is Operation.INSERT:
+            return ChangeSet(of.article, operation, starts, after=cells.cells(of, first.starts, first.lengths))
+        before = cells.cells(of, first.starts, first.lengths)
+        after = None if second is None else cells.cells(of, second.starts, second.lengths)
+        return ChangeSet(of.article, operation, starts, before, after)
+
+
+class _CellBuffer:
+    """The log's bytes, and behind them the texts that were made of values."""
+
+    def __init__(self, block: EventBlock, charsets: Charsets) -> None:
+        self._data = block.data
+        self._pieces: list[Bytes] = [block.data.bytes]
+        self._length = len(block.data.bytes)
+        self._charsets = charsets
+
+    def cells(self, published: _PublishedTable, starts: Ints, lengths: Ints) -> Cells:
+        shape = starts.shape
+        found = Cells(*(np.zeros(shape, dtype=np.int64, order="F") for _ in range(2)))
+        for place, (number, column) in enumerate(zip(published.wanted, published.article.columns, strict=True)):
+            texts = column_texts(
+                self._data,
+                published.table.columns[number],
+                column.type_name,
+                starts[:, place],
+                lengths[:, place],
+                self._charsets,
+            )
+            found.lengths[:, place] = texts.lengths
+            if texts.made is None:
+                found.starts[:, place] = texts.starts
+            else:
+                found.starts[:, place] = texts.starts + self._length
+                self._pieces.append(texts.made)
+                self._length += len(texts.made)
+        return found
+
+    def buffer(self) -> Buffer:
+        return Buffer(np.concatenate(self._pieces))
+
+
+def _name(body: bytes) -> TableName:
+    """Return the table's name, without reading the rest."""
+    at = 3 + body[2]
+    return TableName(body[3:at].decode(), body[at + 2 : at + 2 + body[at + 1]].decode())
+
+
+def _wanted(table: LoggedTable, article: RegisteredArticle) -> tuple[int, ...]:
+    if not table.has_names:
+        raise DataError(
+            f"table {table.name}: the binary log does not name its columns",
+            remedy=_FULL_METADATA,
+            article=str(article.source),
+        )
+    numbers = {it.name: at for at, it in enumerate(table.columns)}
+    gone = [it.name for it in article.columns if it.name not in numbers]
+    if gone:
+        raise DataError(
+            f"table {table.name} was altered: column {gone[0]} is not in the log any more",
+            remedy="`tranrepl setup FILE` registers the table as it is now, then `tranrepl reinitialize FILE`",
+            article=str(article.source),
+        )
+    return tuple(numbers[it.name] for it in article.columns)
+
+
+def _rows_begin(block: EventBlock, published: _PublishedTable, kind: EventType, events: Ints, images: int) -> Ints:
+    """Return where the first row of each event begins. Raises RefusedChange where columns are left out."""
+    at = block.starts[events] + HEADER_BYTES + 8
+    if kind in _WITH_EXTRA_DATA:
+        at = at + block.data.number(at, 2)
+    count = len(published.table.columns)
+    at = at + (1 if count < 251 else 3)
+    width = published.layout.null_bytes
+    full = np.frombuffer(((1 << count) - 1).to_bytes(width, "little"), dtype=np.uint8)
+    present = block.data.bytes[at[:, None] + np.arange(width * images)] & np.tile(full, images)
+    is_full = (present == np.tile(full, images)).all(axis=1)
+    if not is_full.all():
+        raise RefusedChange(
+            int(block.starts[events[~is_full][0]]),
+            DataError(
+                f"table {published.table.name}: a change is in the binary log without all its columns",
+                remedy=_FULL_IMAGES,
+                article=str(published.article.source),
+            ),
+            lacks_old_row=True,
+        )
+    return at + width * images
+
+
+def _with_changed(buffer: Buffer, of: ChangeSet) -> ChangeSet:
+    """Return an UPDATE with the columns that changed; anything else as it is."""
+    if of.before is None or of.after is None:
+        return of
+    columns = range(of.before.starts.shape[1])
+    changed = [cells_differ(buffer, of.before.columns([at]), of.after.columns([at])) for at in columns]
+    together = np.concatenate(changed, axis=1) if changed else np.zeros((len(of.places), 0), dtype=np.bool_)
+    return ChangeSet(of.article, of.operation, of.places, of.before, of.after, together)
+
+
+_TIME_AT = HEADER_BYTES + 42
+_HAS_ORIGINAL_TIME = 1 << 55
+
+
+def transactions(block: EventBlock) -> Transactions:
+    """Return the block's groups: a group's `xact_seqno` is the place at which it begins."""
+    begins = np.flatnonzero(np.isin(block.types, GTIDS))
+    starts = block.starts[begins]
+    place = block.places[begins] - block.data.numbers(starts + 9, "<u4")
+    if block.flavor is Flavor.MARIADB:
+        times = block.times(begins)
+    else:
+        at = starts + _TIME_AT
+        times = block.data.numbers(at, "<i8") & ((1 << 56) - 1)
+        original = block.data.numbers(np.minimum(at + 7, block.data.length), "<i8") & ((1 << 56) - 1)
+        times = np.where(times & _HAS_ORIGINAL_TIME, original, times) & (_HAS_ORIGINAL_TIME - 1)
+        tagged = np.flatnonzero(block.types[begins] == EventType.TAGGED_GTID)
+        times[tagged] = [tagged_commit_time(block.body(at)) for at in begins[tagged].tolist()]
+    return Transactions(
+        starts,
+        np.concatenate([[0], place * MARKS]),
+        np.concatenate([[0], times]),
+        np.concatenate([[False], np.ones(len(begins), dtype=np.bool_)]),
+    )
