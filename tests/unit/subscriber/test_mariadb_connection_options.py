@@ -9,7 +9,7 @@ import pytest
 
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ConfigurationError
-from tranrepl.subscriber.mariadb.connection_options import driver_arguments, unused_options
+from tranrepl.mysql.connection_options import driver_arguments, unused_options
 
 _ALWAYS = {"connect_timeout": 15, "client_flag": 2}
 _CA = {"ca": "/ca.pem"}

@@ -19,6 +19,7 @@ from tranrepl.publisher.mysql.table_maps import Flavor, Reader
 HEADER_BYTES = 19
 _CHECKSUM_BYTES = 4
 _ARTIFICIAL = 0x20
+_LOW = 0xFFFFFFFF
 OFFSET_BITS = 37
 """A place in the log is a number: the file's, above so many bits of the offset in it."""
 
@@ -143,10 +144,18 @@ class LogCursor:
         if part.start == part.stop:
             return
         is_of_file = self._is_of_file(log, starts[part], types[part])
-        offsets = self.offset + np.cumsum(np.where(is_of_file, sizes[part], 0))
         said = log.numbers(starts[part] + 13, "<u4")
-        if ((said != offsets & 0xFFFFFFFF) & is_of_file & (said != 0)).any():
+        known = is_of_file & (said != 0)
+        # Four bytes have no room for what is beyond 4 GiB; a server leaves out events that were not asked for, and
+        # newer ones say the places of a group's first and last events only.
+        low = np.concatenate([[self.offset & _LOW], said[known]])
+        high = (self.offset & ~_LOW) + np.cumsum(np.diff(low) < 0) * (_LOW + 1)
+        offsets = np.full(len(said), self.offset, dtype=np.int64)
+        offsets[known] = high + low[1:]
+        read = self.offset + np.cumsum(np.where(is_of_file, sizes[part], 0))
+        if (offsets[known] < read[known]).any():
             raise DataError(f"the binary log's places do not fit after {self.text()}")
+        offsets = np.maximum.accumulate(offsets)
         places[part] = self.file << OFFSET_BITS | offsets
         if self._checksums:
             ends[part] -= _CHECKSUM_BYTES

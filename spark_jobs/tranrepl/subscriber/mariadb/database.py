@@ -20,6 +20,7 @@ from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.source_types import Family, SourceType
+from tranrepl.mysql.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
 from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, Place, Refusal
@@ -33,7 +34,6 @@ from tranrepl.subscriber.mariadb.bulk_rules import bulk_rules, bulk_target
 from tranrepl.subscriber.mariadb.column_types import TYPES, decimal_digits_of, described_type
 from tranrepl.subscriber.mariadb.columns import MariaDbColumns
 from tranrepl.subscriber.mariadb.comparison_statements import WAYS
-from tranrepl.subscriber.mariadb.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import grant_of_texts, right_problems
 from tranrepl.subscriber.mariadb.session import (

@@ -1,0 +1,100 @@
+"""Sessions at MariaDB and MySQL, without SQLAlchemy: what a Publisher's log and catalogue are read by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pymysql
+
+from tranrepl.connections import Connection
+from tranrepl.error_numbers import Codes
+from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ReplicationError, TransientError
+from tranrepl.mysql.connection_options import CHARSET, driver_arguments
+
+Rows = list[tuple[Any, ...]]
+_REFUSED = (1044, 1045, 1049, 1698)
+"""No such database, or not for this login."""
+
+
+class Session:
+    """A session in autocommit mode, in which times are UTC and text is UTF-8."""
+
+    def __init__(self, driver: pymysql.Connection[Any], database: str) -> None:
+        self.driver = driver
+        self.database = database
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> Rows:
+        """Return the statement's rows. Values are bound by `%s`."""
+        with self.driver.cursor() as cursor:
+            cursor.execute(statement, tuple(values) or None)
+            return list(cursor.fetchall())
+
+
+@contextmanager
+def connect(connection: Connection) -> Iterator[Session]:
+    """Open a session, and close it. Raises TransientError or ConfigurationError where the server does not let us."""
+    try:
+        driver = pymysql.connect(
+            host=connection.host or "127.0.0.1",
+            port=connection.port or 3306,
+            user=connection.login,
+            password=connection.password or "",
+            database=connection.database,
+            charset=CHARSET,
+            autocommit=True,
+            **driver_arguments(connection),
+        )
+    except pymysql.err.Error as error:
+        raise _refused(connection, error) from error
+    try:
+        session = Session(driver, connection.database or "")
+        with translated_errors(f"connection {connection}"):
+            session.execute("SET time_zone = '+00:00', sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'")
+        yield session
+    finally:
+        if driver.open:
+            driver.close()
+
+
+def _refused(connection: Connection, error: pymysql.err.Error) -> ReplicationError:
+    message = f"connection {connection}: {error_text(error)}"
+    if error_number(error) in _REFUSED:
+        return ConfigurationError(message, remedy="check login, password and database of this connection")
+    return TransientError(message, remedy="check host and port, and that the server runs")
+
+
+@contextmanager
+def translated_errors(where: str) -> Iterator[None]:
+    """Turn a driver's error into one of ours. `where` names the place."""
+    try:
+        yield
+    except pymysql.err.InterfaceError as error:
+        raise TransientError(f"{where}: the session has ended") from error
+    except (pymysql.err.Error, OSError) as error:
+        raise translate(where, error) from error
+
+
+def translate(where: str, error: Exception) -> ReplicationError:
+    """Return the error as its class, by its number."""
+    number = error_number(error)
+    code = None if number is None else str(number)
+    kind = Codes.MARIADB.value.kind(code)
+    if number is None:
+        return TransientError(f"{where}: {error_text(error)}")
+    return CLASS_OF_KIND[kind](f"{where}: {error_text(error)}", **Codes.MARIADB.value.numbered(code))
+
+
+def error_number(error: Exception) -> int | None:
+    first = error.args[0] if error.args else None
+    return first if isinstance(first, int) and isinstance(error, pymysql.err.Error) else None
+
+
+def error_text(error: Exception) -> str:
+    return " ".join(str(error.args[1] if len(error.args) > 1 else error).split())
+
+
+def quoted(name: str) -> str:
+    """Return an identifier in SQL."""
+    return "`" + name.replace("`", "``") + "`"

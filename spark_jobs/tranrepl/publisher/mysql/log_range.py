@@ -1,0 +1,291 @@
+"""A part of a binary log, read from a server's stream in whole groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, DataError, ReplicationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
+from tranrepl.model.names import TableName
+from tranrepl.model.position import MARKS, Position
+from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, Ints, RefusedChange
+from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, RowFilters, TooLong
+from tranrepl.publisher.mysql.charsets import Charsets
+from tranrepl.publisher.mysql.decoding import Decoder, transactions
+from tranrepl.publisher.mysql.dump import REINITIALIZE, dumping
+from tranrepl.publisher.mysql.events import (
+    COMPRESSED,
+    HEADER_BYTES,
+    EventBlock,
+    EventType,
+    LogCursor,
+    Query,
+    inflated,
+    read_query,
+)
+from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, find_groups
+from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
+from tranrepl.publisher.mysql.row_places import LogBytes
+from tranrepl.publisher.mysql.statements import changes_rows, meaning
+from tranrepl.publisher.mysql.table_maps import Flavor
+
+_MOST_BYTES = 1 << 30
+"""A group that is larger is refused: cells are places in a buffer of two gigabytes."""
+_MAY_END = (
+    EventType.XID,
+    EventType.QUERY,
+    EventType.XA_PREPARE,
+    EventType.TRANSACTION_PAYLOAD,
+    EventType.QUERY_COMPRESSED,
+)
+
+
+@dataclass(frozen=True)
+class ServerLog:
+    """A server's log: what its files are called, and what is needed to read its values."""
+
+    connection: Connection
+    flavor: Flavor
+    base: str
+    """A file's name without its number."""
+    digits: int
+    charsets: Charsets
+
+    @property
+    def where(self) -> str:
+        return f"Publisher {self.connection.database}"
+
+    def file(self, number: int) -> str:
+        return f"{self.base}.{number:0{self.digits}}"
+
+
+@dataclass(frozen=True)
+class BinlogRange:
+    """From a place in the log to another one, both between two groups."""
+
+    log: ServerLog
+    articles: Sequence[RegisteredArticle]
+    start: Position
+    up_to: Position
+    limits: Limits
+
+    @property
+    def where(self) -> str:
+        return self.log.where
+
+    @property
+    def positions(self) -> BinlogPositions:
+        return BinlogPositions()
+
+    @cached_property
+    def by_table(self) -> Mapping[TableName, RegisteredArticle]:
+        return {it.source: it for it in self.articles}
+
+    def side_by_side(self) -> list[BinlogRange]:
+        # No statement lists where groups begin.
+        return [self]
+
+    def between(self, start: Position, up_to: Position) -> BinlogRange:
+        return replace(self, start=start, up_to=up_to)
+
+    def compact(self) -> None:
+        """Return None: an event is as long as it is."""
+
+    @contextmanager
+    def row_filters(self) -> Iterator[RowFilters | None]:
+        yield None
+
+    def find_too_long(self) -> TooLong | None:
+        return None
+
+    def old_rows_remedy(self, article: RegisteredArticle) -> str:
+        return f"SET GLOBAL binlog_row_image = FULL; {REINITIALIZE} ({article.source})"
+
+    def changes(self) -> Iterator[LogPart]:
+        try:
+            yield from self._parts()
+        except ReplicationError as error:
+            raise LogReadError(error) from error
+
+    def _parts(self) -> Iterator[LogPart]:
+        if self.up_to <= self.start:
+            return
+        reading = _Reading(self)
+        place = place_of(self.start)
+        file, offset = self.log.file(file_of(place)), offset_of(place)
+        with dumping(self.log.connection, self.where, self.log.flavor, file, offset) as dump:
+            cursor = LogCursor(file_of(place), offset)
+            for data, starts in dump.chunks():
+                part = reading.part(cursor.block(data, starts))
+                if part is not None:
+                    yield part
+                if reading.is_over or cursor.place >= place_of(self.up_to):
+                    return
+
+
+class _Reading:
+    """One reading of a range, from block to block."""
+
+    def __init__(self, of: BinlogRange) -> None:
+        self._range = of
+        self._decoder = Decoder(of.by_table, of.log.charsets)
+        self._prepared = PreparedTransactions()
+        self._waiting: list[EventBlock] = []
+        """Events from the beginning of a group whose end has not come."""
+        self._transactions = 0
+        self._bytes = 0
+        self.is_over = False
+        self.is_limited = False
+
+    def part(self, block: EventBlock) -> LogPart | None:
+        """Take in a block; the part that its whole groups are, None where no group ends in it."""
+        self._waiting.append(block)
+        if sum(it.data.length for it in self._waiting) > _MOST_BYTES:
+            raise DataError(
+                f"{self._range.where}: a transaction is larger than {_MOST_BYTES >> 20:,} MB in the log, which is more "
+                "than can be read",
+                remedy=f"change that many rows in several transactions; now {REINITIALIZE}",
+            )
+        if not np.isin(block.types, _MAY_END).any():
+            return None
+        whole = joined(self._waiting)
+        groups = find_groups(whole)
+        open_from = len(whole.starts) if groups.open_from is None else groups.open_from
+        self._waiting = [] if groups.open_from is None else [compact(whole.chosen(slice(open_from, None)))]
+        groups = self._within(whole, groups)
+        return self._part(whole, groups) if len(groups.begins) else None
+
+    def _within(self, block: EventBlock, groups: Groups) -> Groups:
+        """Return the groups before the range's end, and up to where a limit is reached."""
+        of, limits = self._range, self._range.limits
+        begins, ends = _begin_places(block, groups.begins), groups.ends
+        count = int(np.searchsorted(begins, place_of(of.up_to)))
+        sizes = block.ends[ends] - block.starts[groups.begins]
+        reached = self._bytes + np.cumsum(sizes) >= limits.message_bytes
+        reached |= self._transactions + np.arange(1, len(begins) + 1) >= limits.transactions
+        if limits.stop_at is not None:
+            reached |= begins * MARKS >= int.from_bytes(limits.stop_at, "big")
+        first = int(np.flatnonzero(reached)[0]) + 1 if reached.any() else len(begins)
+        self.is_limited = bool(reached.any()) and first <= count
+        count = first if self.is_limited else count
+        self.is_over = self.is_limited or count < len(begins)
+        return _first(groups, count)
+
+    def _part(self, block: EventBlock, groups: Groups) -> LogPart:
+        started = time.perf_counter()
+        groups, refusal = self._readable(block, groups)
+        self.is_over = self.is_over or refusal is not None
+        count = len(groups.begins)
+        if not count:
+            return LogPart(None, refusal=refusal)
+        first, last = int(groups.begins[0]), int(groups.ends[-1])
+        plain = block.chosen(slice(first, last + 1)) if groups.is_plain else self._prepared.plain(block, groups)
+        unreadable = None
+        try:
+            changes = self._decoder.changes(plain)
+            changes = replace(changes, sets=[*changes.sets, *self._truncations(plain)])
+        except RefusedChange as refused:
+            unreadable = refused
+            changes = Changes(Buffer(np.zeros(0, dtype=np.uint8)), [], transactions(plain))
+        size = int(block.ends[last] - block.starts[first])
+        self._transactions += count
+        self._bytes += size
+        begin = int(_begin_places(block, groups.begins[-1:])[0])
+        return LogPart(
+            changes,
+            last_commit=(begin * MARKS).to_bytes(XACT_SEQNO_BYTES, "big"),
+            end=position_of(int(block.places[last])),
+            transactions=count,
+            message_bytes=size,
+            decode_seconds=time.perf_counter() - started,
+            limit_reached=refusal is None and self.is_limited,
+            refusal=refusal,
+            unreadable=unreadable,
+        )
+
+    def _readable(self, block: EventBlock, groups: Groups) -> tuple[Groups, Refusal | None]:
+        """Return the groups before the first statement after which nothing can be read, and why."""
+        if not len(groups.begins):
+            return groups, None
+        packed = np.flatnonzero(block.types == EventType.QUERY_COMPRESSED)
+        for at in np.sort(np.concatenate([groups.statements, packed])).tolist():
+            group = int(np.searchsorted(groups.begins, at)) - 1
+            if group < 0 or at > groups.ends[-1]:
+                continue
+            problem = self._problem(_query(block, at), stands_alone=at == groups.ends[group])
+            if problem is not None:
+                return _first(groups, group), Refusal(problem.report)
+        return groups, None
+
+    def _problem(self, query: Query, *, stands_alone: bool) -> ReplicationError | None:
+        where = self._range.where
+        if not stands_alone and changes_rows(query):
+            return ConfigurationError(
+                f"{where}: a transaction is in the binary log as statements, whose rows are not known",
+                remedy=f"SET GLOBAL binlog_format = ROW, and in the server's configuration; then {REINITIALIZE}",
+            )
+        found = meaning(query, self._range.by_table.keys())
+        if found is None or found.empties:
+            return None
+        return ConfigurationError(
+            f"{where}: table {found.table} was altered: {_shown(query)}. Everything committed before that is stored; "
+            "nothing after it is read.",
+            remedy="schema changes of this Publisher are not replicated: make the Subscriber's table fit, run "
+            f"`tranrepl setup FILE`, then {REINITIALIZE}",
+            article=str(found.table),
+        )
+
+    def _truncations(self, plain: EventBlock) -> Iterator[ChangeSet]:
+        for at in np.flatnonzero(plain.types == EventType.QUERY).tolist():
+            found = meaning(read_query(plain.body(at)), self._range.by_table.keys())
+            if found is not None and found.empties:
+                yield ChangeSet(self._range.by_table[found.table], Operation.TRUNCATE, plain.starts[at : at + 1])
+
+
+def _query(block: EventBlock, at: int) -> Query:
+    event = block.event(at)
+    return read_query((inflated(event) if event[4] in COMPRESSED else event)[HEADER_BYTES:])
+
+
+def _shown(query: Query) -> str:
+    text = " ".join(query.text.decode(errors="replace").split())
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _begin_places(block: EventBlock, begins: Ints) -> Ints:
+    return block.places[begins] - block.data.numbers(block.starts[begins] + 9, "<u4")
+
+
+def _first(groups: Groups, count: int) -> Groups:
+    return replace(groups, begins=groups.begins[:count], ends=groups.ends[:count])
+
+
+def joined(blocks: Sequence[EventBlock]) -> EventBlock:
+    """Return the blocks as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    shifts = np.cumsum([0, *(it.data.length for it in blocks)])[:-1].tolist()
+    data = np.concatenate([it.data.bytes[: it.data.length] for it in blocks])
+    return EventBlock(
+        LogBytes(data),
+        np.concatenate([it.starts + shift for it, shift in zip(blocks, shifts, strict=True)]),
+        np.concatenate([it.ends + shift for it, shift in zip(blocks, shifts, strict=True)]),
+        np.concatenate([it.types for it in blocks]),
+        np.concatenate([it.places for it in blocks]),
+        blocks[-1].flavor,
+    )
+
+
+def compact(block: EventBlock) -> EventBlock:
+    """Return the block without the bytes before its first event."""
+    first = int(block.starts[0])
+    data = block.data.bytes[first : block.data.length]
+    return EventBlock(LogBytes(data), block.starts - first, block.ends - first, block.types, block.places, block.flavor)

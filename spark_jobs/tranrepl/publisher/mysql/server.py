@@ -1,0 +1,59 @@
+"""What a server is, as far as its log and its values are concerned."""
+
+from __future__ import annotations
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
+from tranrepl.mysql.session import Session, translated_errors
+from tranrepl.publisher.mysql.charsets import BINARY, Charsets, is_utf8
+from tranrepl.publisher.mysql.log_range import ServerLog
+from tranrepl.publisher.mysql.table_maps import Flavor
+
+_ALL = bytes(range(256))
+
+
+def read_server_log(session: Session, connection: Connection, where: str) -> ServerLog:
+    """Return the server's log. Raises ConfigurationError where it writes none."""
+    with translated_errors(where):
+        ((version, is_logged),) = session.execute("SELECT VERSION(), @@log_bin")
+        flavor = Flavor.MARIADB if "mariadb" in version.lower() else Flavor.MYSQL
+        if not is_logged:
+            raise ConfigurationError(
+                f"{where}: the server writes no binary log",
+                remedy="log_bin, server_id and binlog_format = ROW in its configuration, and start it again",
+            )
+        ((name, *_),) = session.execute("SHOW MASTER STATUS" if flavor is Flavor.MARIADB else "SHOW BINARY LOG STATUS")
+        base, _, number = name.rpartition(".")
+        return ServerLog(connection, flavor, base, len(number), _charsets(session, flavor))
+
+
+def _charsets(session: Session, flavor: Flavor) -> Charsets:
+    collations: dict[int, str] = dict(
+        session.execute(
+            "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability "
+            "WHERE id IS NOT NULL"
+            if _has_numbers_there(session, flavor)
+            else "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL"
+        )
+    )
+    single = session.execute("SELECT character_set_name FROM information_schema.character_sets WHERE maxlen = 1")
+    names = [name for (name,) in single if name != BINARY and not is_utf8(name)]
+    if not names:
+        return Charsets(collations)
+    # Names are the server's own words: letters and digits.
+    selected = ", ".join(f"CONVERT(_{name} X'{_ALL.hex()}' USING utf8mb4)" for name in names)
+    (texts,) = session.execute(f"SELECT {selected}")
+    return Charsets(
+        collations, {name: tuple(text) for name, text in zip(names, texts, strict=True) if len(text) == 256}
+    )
+
+
+def _has_numbers_there(session: Session, flavor: Flavor) -> bool:
+    """Return whether collations that several character sets share have their numbers in a view of their own."""
+    if flavor is Flavor.MYSQL:
+        return False
+    found = session.execute(
+        "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND column_name = 'ID' "
+        "AND table_name = 'COLLATION_CHARACTER_SET_APPLICABILITY'"
+    )
+    return bool(found)
