@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import psycopg
 
+from support.mariadb import MariaDbServer
 from support.site import execute
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
@@ -19,7 +21,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.publisher.changes import LEFT_OUT, Buffer, Cells, Changes
 from tranrepl.publisher.log_range import Limits, LogPart
-from tranrepl.publisher.publisher import Publisher, Tables
+from tranrepl.publisher.publisher import Probe, Publisher, Tables
 from tranrepl.publisher.registry import open_publisher
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import registered_article
@@ -60,6 +62,8 @@ class PublisherUnderTest:
     """Let log be lost that was not read."""
     whole_old_rows: Mapping[str, Any]
     """The settings of an article whose old rows are in the log with all their columns."""
+    evaluates_filters: bool = True
+    """Row filters are evaluated; otherwise an article with one is refused."""
     keeps_log: bool = True
     """The server keeps the log for the publication until it is confirmed, and what set-up creates says so. Otherwise it
     keeps its log for a time, whoever has read it, and set-up creates nothing."""
@@ -133,6 +137,9 @@ class PublisherSite:
         """Return from where the log is kept for the publication."""
         assert self.begins is not None, "set it up first"
         return publisher.kept_from() if self.server.keeps_log else self.begins
+
+    def probe(self, publisher: Publisher, up_to: Position) -> Probe:
+        return publisher.probe(self.articles, self.start(publisher), up_to)
 
     def parts(
         self,
@@ -260,3 +267,65 @@ def partitioned_under_test(connection: Connection) -> PublisherUnderTest:
 
 def of_another_kind(connection: Connection) -> Connection:
     return replace(connection, kind="teradata")
+
+
+_LOG_OPTIONS = (
+    *("--log-bin=mariadb-bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=1"),
+    *("--sync-binlog=0", "--gtid-strict-mode=1"),
+)
+"""A MariaDB server that can publish."""
+
+
+@contextmanager
+def publishing_mariadb(home: Path) -> Iterator[MariaDbServer]:
+    with MariaDbServer(home, _LOG_OPTIONS) as server:
+        yield server
+
+
+def mariadb_under_test(server: MariaDbServer, database: str) -> PublisherUnderTest:
+    connection = server.connection(database, "publisher")
+
+    def run(*statements: str) -> Rows:
+        return server.execute(*statements, database=database)
+
+    @contextmanager
+    def session() -> Iterator[Session]:
+        with server.connect(database) as opened:
+            opened.autocommit(False)
+            yield _MariaDbSession(opened)
+
+    def lose_log(_: Publisher) -> None:
+        ((lost, *_others),) = run("SHOW MASTER STATUS")
+        # A file that was read or written just now stays for a moment.
+        while lost in [name for name, _ in run("SHOW BINARY LOGS")]:
+            run("FLUSH BINARY LOGS")
+            ((file, *_others),) = run("SHOW MASTER STATUS")
+            run(f"PURGE BINARY LOGS TO '{file}'")
+
+    return PublisherUnderTest(
+        "mariadb",
+        connection,
+        run,
+        session,
+        lambda: run("SHOW TABLES"),
+        database,
+        lose_log,
+        {},
+        evaluates_filters=False,
+        keeps_log=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _MariaDbSession:
+    session: Any
+
+    def execute(self, statement: str) -> object:
+        with self.session.cursor() as cursor:
+            return cursor.execute(statement)
+
+    def commit(self) -> None:
+        self.session.commit()
+
+    def rollback(self) -> None:
+        self.session.rollback()

@@ -111,7 +111,8 @@ def reinitialize(topology: Topology, name: str) -> bytes:
     them is not known.
     """
     with open_log_reader(topology) as reader:
-        if reader.publisher.probe(reader.publisher.end_of_log()).found_change:
+        articles = reader.database.articles.registered(reader.record)
+        if reader.publisher.probe(articles, reader.start, reader.publisher.end_of_log()).found_change:
             raise ConfigurationError(
                 f"publication {topology.publication.publication}: the log holds changes that are not read yet",
                 remedy="while nobody writes at the Publisher: run `tranrepl log-reader FILE`, load its rows into the "

@@ -80,8 +80,9 @@ def pass_over(opened: OpenLogReader, record: PublicationRecord, up_to: Position)
     """Pass over the log up to there, or up to its first change. Returns what is registered then, and whether there was
     a change."""
     ask = partial(asking_for_the_log, opened.database, record.publication_id)
+    articles = opened.database.articles.registered(record)
     while True:
-        probe = ask(partial(opened.publisher.probe, up_to))
+        probe = ask(partial(opened.publisher.probe, articles, record.registered_to or FIRST_POSITION, up_to))
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):
             record = opened.database.batches.register(record, None, probe.empty_up_to)
         ask(partial(opened.publisher.confirm, probe.empty_up_to))

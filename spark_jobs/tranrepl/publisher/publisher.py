@@ -315,8 +315,9 @@ class Publisher(Protocol):
         """Return how far the log may be read now, if the server were lost, too; `say` reports what it waits for."""
         ...
 
-    def probe(self, up_to: Position) -> Probe:
-        """Look for the first change of a published table before `up_to`, for a few seconds at most."""
+    def probe(self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position) -> Probe:
+        """Look for the first change of these articles from `start` on, where the log is registered to, and before
+        `up_to`, for a few seconds at most."""
         ...
 
     def readers(self) -> int:

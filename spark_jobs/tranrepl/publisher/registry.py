@@ -8,7 +8,8 @@ from tranrepl.connections import POSTGRES_KINDS, Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.publisher.publisher import Publisher, PublisherDatabase
 
-KINDS = (*POSTGRES_KINDS,)
+MYSQL_KINDS = ("mariadb", "mysql")
+KINDS = (*POSTGRES_KINDS, *MYSQL_KINDS)
 """Kinds of connection that a Publisher may have."""
 
 
@@ -21,6 +22,10 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
         from tranrepl.publisher.postgres.database import PostgresPublisherDatabase
 
         return PostgresPublisherDatabase()
+    if connection.kind in MYSQL_KINDS:
+        from tranrepl.publisher.mysql.database import MySqlPublisherDatabase
+
+        return MySqlPublisherDatabase()
     raise ConfigurationError(
         f"connection {connection.connection_id!r} is of type {connection.kind!r}", remedy=f"allowed: {', '.join(KINDS)}"
     )
@@ -28,9 +33,10 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
 
 def publisher_databases() -> tuple[PublisherDatabase, ...]:
     """Return every kind of database that a Publisher may be in."""
+    from tranrepl.publisher.mysql.database import MySqlPublisherDatabase
     from tranrepl.publisher.postgres.database import PostgresPublisherDatabase
 
-    return (PostgresPublisherDatabase(),)
+    return (PostgresPublisherDatabase(), MySqlPublisherDatabase())
 
 
 def open_publisher(

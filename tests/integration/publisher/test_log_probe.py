@@ -58,7 +58,7 @@ def _opened(site: Site) -> AbstractContextManager[OpenLogReader]:
 
 def _is_there_any(site: Site) -> bool:
     with _opened(site) as opened:
-        return opened.publisher.probe(opened.publisher.end_of_log()).found_change
+        return opened.publisher.probe([], opened.start, opened.publisher.end_of_log()).found_change
 
 
 @contextmanager

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 import pytest
 
 from conftest import DatabaseFactory
 from support.embedded_postgres import PostgresServer
-from support.publishers import PublisherSite, partitioned_under_test, postgres_under_test
+from support.mariadb import MariaDbServer
+from support.publishers import (
+    PublisherSite,
+    mariadb_under_test,
+    partitioned_under_test,
+    postgres_under_test,
+    publishing_mariadb,
+)
 
-KINDS = ("postgres", "partitioned")
+KINDS = ("postgres", "partitioned", "mariadb")
 """`partitioned`: PostgreSQL 15, where each table is partitioned."""
+
+
+@pytest.fixture(scope="session")
+def publishing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+    """Return a MariaDB server that can publish."""
+    with publishing_mariadb(tmp_path_factory.mktemp("publishing")) as server:
+        yield server
+
+
+_numbers = count(1)
+
+
+def _database(request: pytest.FixtureRequest) -> str:
+    server: MariaDbServer = request.getfixturevalue("publishing")
+    name = f"publisher{next(_numbers)}"
+    server.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    return name
 
 
 @pytest.fixture(params=KINDS)
@@ -21,5 +48,7 @@ def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Publisher
         case "partitioned":
             server: PostgresServer = request.getfixturevalue("debian_postgres")
             return PublisherSite(partitioned_under_test(database("publisher", server)))
+        case "mariadb":
+            return PublisherSite(mariadb_under_test(request.getfixturevalue("publishing"), _database(request)))
         case kind:
             raise ValueError(f"{kind}: how does a test get a database of it?")

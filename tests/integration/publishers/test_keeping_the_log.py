@@ -49,7 +49,7 @@ def test_a_change_that_is_open_while_the_log_is_confirmed_is_read_later(site: Pu
         session.execute("INSERT INTO t VALUES (1, 'x', NULL)")
         with site.opened() as publisher:
             up_to = publisher.end_of_log()
-            assert not publisher.probe(up_to).found_change
+            assert not site.probe(publisher, up_to).found_change
             publisher.confirm(up_to)
             session.commit()
             assert [it.after for it in site.read(publisher, start=up_to)] == [("1", "x", None)]
@@ -60,15 +60,15 @@ def test_a_probe_finds_a_change_and_nothing_where_there_is_none(site: PublisherS
     with site.opened() as publisher:
         site.server.execute("INSERT INTO other VALUES (1, 'x', NULL)")
         up_to = publisher.end_of_log()
-        probe = publisher.probe(up_to)
+        probe = site.probe(publisher, up_to)
         while not probe.found_change and probe.empty_up_to < up_to:
             # It may pass over the log part by part.
             publisher.confirm(probe.empty_up_to)
-            probe = publisher.probe(up_to)
+            probe = site.probe(publisher, up_to)
         assert (probe.found_change, probe.empty_up_to) == (False, up_to)
         site.server.execute("INSERT INTO t VALUES (1, 'x', NULL)")
-        assert publisher.probe(publisher.end_of_log()).found_change
-        assert not publisher.probe(up_to).found_change
+        assert site.probe(publisher, publisher.end_of_log()).found_change
+        assert not site.probe(publisher, up_to).found_change
 
 
 def test_the_log_may_be_read_to_where_it_is_written(site: PublisherSite) -> None:

@@ -236,13 +236,15 @@ def _rows_begin(block: EventBlock, published: _PublishedTable, kind: EventType, 
 
 
 def _with_changed(buffer: Buffer, of: ChangeSet) -> ChangeSet:
-    """Return an UPDATE with the columns that changed; anything else as it is."""
+    """Return an UPDATE with the columns that changed, without the rows of which none did; anything else as it is."""
     if of.before is None or of.after is None:
         return of
     columns = range(of.before.starts.shape[1])
     changed = [cells_differ(buffer, of.before.columns([at]), of.after.columns([at])) for at in columns]
     together = np.concatenate(changed, axis=1) if changed else np.zeros((len(of.places), 0), dtype=np.bool_)
-    return ChangeSet(of.article, of.operation, of.places, of.before, of.after, together)
+    found = ChangeSet(of.article, of.operation, of.places, of.before, of.after, together)
+    is_changed: Bools = np.any(together, axis=1)
+    return found if is_changed.all() else found.rows(is_changed)
 
 
 _TIME_AT = HEADER_BYTES + 42

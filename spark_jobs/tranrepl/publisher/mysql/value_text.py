@@ -57,6 +57,10 @@ def column_texts(
     return Texts(found.made, np.where(live | first, at, ends), all_lengths)
 
 
+BYTES = "bytea"
+_MARK = "\\x"
+"""What bytes begin with in neutral code's text form."""
+_INET4_BYTES = 4
 _INTEGERS = {
     ColumnType.TINY: 1,
     ColumnType.SHORT: 2,
@@ -94,7 +98,7 @@ def _texts(  # noqa: C901 — a table of types
         case ColumnType.SET:
             return _set_labels(column, data.number(starts, column.bytes), charsets)
         case ColumnType.GEOMETRY:
-            return _hexadecimal(data, starts, lengths)
+            return _hexadecimal(data, starts, lengths, type_name)
         case ColumnType.JSON:
             return _each(data, starts, lengths, json_text)
         case ColumnType.VECTOR:
@@ -304,21 +308,33 @@ def _characters(
     match type_name:
         case "uuid":
             return _uuids(_padded(data, starts, lengths, 16))
-        case "inet6":
+        case "inet" | "inet4" | "inet6" if column.most_bytes == _INET4_BYTES:
+            return _each_of(_padded(data, starts, lengths, _INET4_BYTES), lambda it: str(IPv4Address(it)))
+        case "inet" | "inet6":
             return _each_of(_padded(data, starts, lengths, 16), _inet6)
-        case "inet4":
-            return _each_of(_padded(data, starts, lengths, 4), lambda it: str(IPv4Address(it)))
     if column.type is ColumnType.STRING:
-        return _fixed(_HEXADECIMAL[_padded(data, starts, lengths, column.most_bytes)].reshape(len(starts), -1))
-    return _hexadecimal(data, starts, lengths)
+        padded = _HEXADECIMAL[_padded(data, starts, lengths, column.most_bytes)].reshape(len(starts), -1)
+        return _fixed(_joined(len(starts), _MARK, padded) if type_name == BYTES else padded)
+    return _hexadecimal(data, starts, lengths, type_name)
 
 
 _HEXADECIMAL = np.array([[ord(it) for it in f"{number:02X}"] for number in range(256)], dtype=np.uint8)
 
 
-def _hexadecimal(data: LogBytes, starts: Ints, lengths: Ints) -> Texts:
+def _hexadecimal(data: LogBytes, starts: Ints, lengths: Ints, type_name: str) -> Texts:
     values, offsets = _gathered(data, starts, lengths)
-    return Texts(_HEXADECIMAL[values].ravel(), 2 * offsets[:-1], 2 * lengths)
+    digits = _HEXADECIMAL[values].ravel()
+    if type_name != BYTES:
+        return Texts(digits, 2 * offsets[:-1], 2 * lengths)
+    # Each value begins with the mark.
+    at = 2 * offsets[:-1] + len(_MARK) * np.arange(len(starts))
+    made = np.empty(len(digits) + len(_MARK) * len(starts), dtype=np.uint8)
+    is_digit = np.ones(len(made), dtype=np.bool_)
+    for place, character in enumerate(_MARK):
+        made[at + place] = ord(character)
+        is_digit[at + place] = False
+    made[is_digit] = digits
+    return Texts(made, at, 2 * lengths + len(_MARK))
 
 
 def _gathered(data: LogBytes, starts: Ints, lengths: Ints) -> tuple[Bytes, Ints]:

@@ -267,7 +267,12 @@ class PostgresPublisher:
     def readable_end_of_log(self, say: Say) -> Position:
         return position_of(readable_to(self.session, say))
 
-    def probe(self, up_to: Position) -> Probe:
+    def probe(
+        self,
+        articles: Sequence[RegisteredArticle],  # noqa: ARG002 — the server knows what is published
+        start: Position,  # noqa: ARG002 — and where the slot is
+        up_to: Position,
+    ) -> Probe:
         with translated_errors(self.where):
             return probe_log(self.session, self.name, self.name, lsn_of(up_to))
 

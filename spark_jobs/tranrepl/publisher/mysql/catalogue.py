@@ -1,0 +1,232 @@
+"""Tables as the server's catalogue describes them."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+
+from tranrepl.errors import ConfigurationError
+from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
+from tranrepl.model.names import TableName
+from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
+from tranrepl.model.table_file import TableFile
+from tranrepl.mysql.session import Session
+from tranrepl.publisher.mysql.column_types import declared
+from tranrepl.settings.publication import Article
+
+_CASCADES = 15
+"""Bits of a foreign key's type: CASCADE and SET NULL, ON DELETE and ON UPDATE."""
+_KINDS = {"BASE TABLE": "table", "VIEW": "view"}
+
+
+def table_number(name: TableName) -> int:
+    """Return a table's number: made of its name, as nothing else lasts. A table that is renamed is another one."""
+    return zlib.crc32(str(name).encode()) & 0x7FFFFFFF
+
+
+def describe_tables(session: Session, tables: Collection[TableName]) -> dict[TableName, TableDescription]:
+    """Return those that exist."""
+    if not tables:
+        return {}
+    wanted = ", ".join("(%s, %s)" for _ in tables)
+    values = [part for it in tables for part in (it.schema, it.table)]
+    found = session.execute(
+        "SELECT table_schema, table_name, table_type, coalesce(engine, '') FROM information_schema.tables "
+        f"WHERE (table_schema, table_name) IN ({wanted})",
+        values,
+    )
+    columns = defaultdict(list)
+    for row in session.execute(
+        "SELECT table_schema, table_name, column_name, ordinal_position, column_type, is_nullable, extra, "
+        "generation_expression, column_default FROM information_schema.columns "
+        f"WHERE (table_schema, table_name) IN ({wanted}) ORDER BY ordinal_position",
+        values,
+    ):
+        columns[TableName(*row[:2])].append(row[2:])
+    indexes: defaultdict[TableName, dict[str, list[str]]] = defaultdict(dict)
+    for schema, table, index, column in session.execute(
+        "SELECT table_schema, table_name, index_name, column_name FROM information_schema.statistics "
+        f"WHERE non_unique = 0 AND (table_schema, table_name) IN ({wanted}) ORDER BY index_name, seq_in_index",
+        values,
+    ):
+        indexes[TableName(schema, table)].setdefault(index, []).append(column or "")
+    described = {}
+    for schema, table, kind, _ in found:
+        name = TableName(schema, table)
+        described[name] = _description(name, _KINDS.get(kind, kind.lower()), columns[name], indexes[name])
+    return described
+
+
+def _description(
+    name: TableName, kind: str, rows: list[tuple[object, ...]], indexes: Mapping[str, list[str]]
+) -> TableDescription:
+    key = indexes.get("PRIMARY", [])
+    unique = {column for it in indexes.values() for column in it}
+    columns = tuple(_column(row, key, unique) for row in rows)
+    ordinals = {it.name: it.ordinal for it in columns}
+    definition = TableDefinition(
+        name=name,
+        replica_identity="full",
+        persistence="permanent",
+        columns=tuple(
+            DefinedColumn(
+                ordinal=it.ordinal,
+                name=it.name,
+                type_oid=it.type_oid,
+                type_modifier=it.type_modifier,
+                type_name=it.type_name,
+                not_null=it.not_null,
+                generation=it.generation,
+                is_identity=it.identity is not Identity.NONE,
+                types=(),
+            )
+            for it in columns
+        ),
+        unique=tuple(
+            UniqueConstraint(
+                name=index,
+                primary=index == "PRIMARY",
+                immediate=True,
+                partial=False,
+                identity=False,
+                columns=tuple(ordinals.get(it, 0) for it in of),
+            )
+            for index, of in indexes.items()
+        ),
+    )
+    number = table_number(name)
+    return TableDescription(
+        name=name,
+        object_id=number,
+        kind=kind,
+        persistence="permanent",
+        replica_identity="full",
+        columns=columns,
+        deferrable=False,
+        file=TableFile(number=number, columns={}),
+        definition=definition,
+    )
+
+
+def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) -> ColumnDescription:
+    name, ordinal, spelling, nullable, extra, expression = (str(it) for it in row[:6])
+    of = declared(spelling)
+    type_name = of.type_name or spelling
+    generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
+    return ColumnDescription(
+        name=name,
+        ordinal=int(ordinal),
+        type_oid=of.number,
+        type_modifier=-1,
+        type_name=type_name,
+        base_type_name=type_name.partition("(")[0],
+        not_null=nullable == "NO",
+        generation=Generation.STORED if generated else Generation.NONE,
+        identity=Identity.BY_DEFAULT if "auto_increment" in extra else Identity.NONE,
+        generation_expression=expression if generated else None,
+        generated_from=(),
+        key_ordinal=key.index(name) + 1 if name in key else None,
+        unique=name in unique,
+        toastable=False,
+    )
+
+
+def table_names(session: Session, numbers: Collection[int]) -> dict[int, TableName]:
+    """Return the names of these tables, by number; those that exist."""
+    found = session.execute(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema NOT IN "
+        "('information_schema', 'mysql', 'performance_schema', 'sys')"
+    )
+    named = {table_number(it): it for it in (TableName(*row) for row in found)}
+    return {number: named[number] for number in numbers if number in named}
+
+
+def article_problems(
+    session: Session, where: str, article: Article, table: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Yield why a table cannot be published as the article asks, each with its remedy."""
+    name, source = table.name, str(article.source)
+    if table.kind != "table":
+        yield ConfigurationError(
+            f"{where}: {source} is a {table.kind}", remedy="name tables with rows of their own", article=source
+        )
+        return
+    ((engine,),) = session.execute(
+        "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        [name.schema, name.table],
+    )
+    if str(engine).lower() != "innodb":
+        yield ConfigurationError(
+            f"{where}: table {source} is of engine {engine}, which has no transactions",
+            remedy=f"ALTER TABLE {source} ENGINE = InnoDB",
+            article=source,
+        )
+    if not table.key:
+        yield ConfigurationError(
+            f"{where}: table {source} has no primary key",
+            remedy=f"ALTER TABLE {source} ADD PRIMARY KEY (…)",
+            article=source,
+        )
+    yield from _cascade_problems(session, where, name)
+    known = [it.name for it in table.columns]
+    for column in article.columns or ():
+        if column not in known:
+            yield ConfigurationError(
+                f"{where}: table {source} has no column {column!r}",
+                remedy=f"its columns: {', '.join(known)}",
+                article=source,
+            )
+    left_out = [it.name for it in table.key if article.columns is not None and it.name not in article.columns]
+    if left_out:
+        yield ConfigurationError(
+            f"{where}: table {source}: column {left_out[0]} of the primary key is left out",
+            remedy=f"add {left_out[0]} to the article's columns",
+            article=source,
+        )
+    if article.filter is not None:
+        yield ConfigurationError(
+            f"{where}: table {source}: row filters of a MariaDB Publisher are not evaluated yet",
+            remedy=f"leave out the filter; the table's columns: {', '.join(known)}",
+            article=source,
+        )
+    spelled: dict[str, str] = dict(
+        session.execute(
+            "SELECT column_name, column_type FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s",
+            [name.schema, name.table],
+        )
+    )
+    unread = [it for it in table.published(article.columns) if declared(spelled[it.name]).type_name is None]
+    for it in unread:
+        yield ConfigurationError(
+            f"{where}: table {source}: column {it.name} is of type {it.type_name}, whose values cannot be read",
+            remedy="leave the column out (columns)",
+            article=source,
+        )
+
+
+def _cascade_problems(session: Session, where: str, table: TableName) -> Iterator[ConfigurationError]:
+    """Yield an error for each foreign key by which the server changes the table's rows without a word in its log."""
+    found = session.execute(
+        "SELECT id, ref_name FROM information_schema.innodb_sys_foreign WHERE for_name = %s AND type & %s",
+        [_file_name(table), _CASCADES],
+    )
+    for key, parent in found:
+        name = str(key).rpartition("/")[2]
+        yield ConfigurationError(
+            f"{where}: table {table}: foreign key {name} changes its rows where {parent} changes (CASCADE or SET "
+            "NULL), and the binary log says nothing of that",
+            remedy=f"ALTER TABLE {table} DROP FOREIGN KEY {name}, and add it with ON DELETE RESTRICT ON UPDATE "
+            "RESTRICT; a trigger may change the rows instead: its changes are in the log",
+            article=str(table),
+        )
+
+
+def _file_name(table: TableName) -> str:
+    """Return a table's name as InnoDB's catalogue has it."""
+    parts = (
+        "".join(it if it.isascii() and (it.isalnum() or it == "_") else f"@{ord(it):04x}" for it in part)
+        for part in (table.schema, table.table)
+    )
+    return "/".join(parts)

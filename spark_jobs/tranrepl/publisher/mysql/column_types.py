@@ -1,0 +1,96 @@
+"""Types of columns: what they are to neutral code, which spells types as PostgreSQL does, and their values in SQL."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from tranrepl.mysql.session import quoted
+from tranrepl.publisher.mysql.value_text import BYTES
+
+_DECLARED = re.compile(r"(?P<name>\w+)(?:\((?P<first>\d+)(?:,(?P<second>\d+))?\))?(?P<rest>.*)")
+_PLAIN = {
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "mediumint": "integer",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "date": "date",
+    "year": "smallint",
+    "time": "interval",
+    "json": "text",
+    "enum": "text",
+    "set": "text",
+    "uuid": "uuid",
+    "inet4": "inet",
+    "inet6": "inet",
+    "vector": "text",
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob", "binary", "varbinary"), BYTES),
+    **dict.fromkeys(
+        (
+            *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+            *("geometrycollection", "geomcollection"),
+        ),
+        BYTES,
+    ),
+}
+_UNSIGNED = {"smallint": "integer", "int": "bigint", "bigint": "numeric(20,0)"}
+_SIXTY_THREE = 63
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredType:
+    """`spelling` is the catalogue's own (`column_type`)."""
+
+    spelling: str
+    name: str
+    first: int | None
+    second: int | None
+    unsigned: bool
+
+    @property
+    def type_name(self) -> str | None:
+        """Return the type as neutral code spells it: one that holds every value; None where its values cannot be
+        read. Times are UTC."""
+        match self.name:
+            case "decimal":
+                return f"numeric({self.first},{self.second or 0})"
+            case "char" | "varchar":
+                return f"character varying({self.first})" if self.first else "text"
+            case "bit":
+                return "bigint" if (self.first or 1) <= _SIXTY_THREE else "numeric(20,0)"
+            case "datetime" | "timestamp":
+                return f"timestamp({self.first or 0}) without time zone"
+        return (_UNSIGNED.get(self.name) if self.unsigned else None) or _PLAIN.get(self.name)
+
+    @property
+    def number(self) -> int:
+        """Return a number that another type does not have."""
+        return zlib.crc32(self.spelling.encode()) & 0x7FFFFFFF
+
+    def text(self, column: str) -> str:
+        """Return SQL that writes a value as the log's reader does."""
+        name = quoted(column)
+        if self.type_name == BYTES:
+            return f"CONCAT('\\x', HEX({name}))"
+        match self.name:
+            case "float":
+                return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
+            case "bit":
+                return f"CAST({name} + 0 AS CHAR)"
+            case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "double" if "zerofill" in self.spelling:
+                return f"CAST({name} + 0 AS CHAR)"
+        return f"CAST({name} AS CHAR)"
+
+
+def declared(spelling: str) -> DeclaredType:
+    """Parse a type as the catalogue spells it, as in `int(10) unsigned`."""
+    found = _DECLARED.match(spelling.lower())
+    if found is None:
+        return DeclaredType(spelling, spelling, None, None, unsigned=False)
+    first, second = (None if found[it] is None else int(found[it]) for it in ("first", "second"))
+    return DeclaredType(spelling, found["name"], first, second, "unsigned" in found["rest"])

@@ -1,0 +1,402 @@
+"""MariaDB as Publisher: nothing is set up at the server, which keeps its binary log for a time, whoever has read it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, MissingRightError, MustBeReinitializedError, ReplicationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.catalogue import OldRowSetting, TableDescription
+from tranrepl.model.clock_difference import ClockDifference, measure
+from tranrepl.model.names import TableName
+from tranrepl.model.position import MARKS, Position
+from tranrepl.model.script import Script
+from tranrepl.model.sequences import FoundSequences
+from tranrepl.model.table_file import TableFile
+from tranrepl.model.tracer_token import TracerToken
+from tranrepl.mysql.session import Session, translated_errors
+from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
+from tranrepl.publisher.log_range import Limits, SchemaReading
+from tranrepl.publisher.mysql.catalogue import article_problems, describe_tables, table_names
+from tranrepl.publisher.mysql.dump import REINITIALIZE, dumping
+from tranrepl.publisher.mysql.events import GTIDS, LogCursor
+from tranrepl.publisher.mysql.log_range import BinlogRange, ServerLog
+from tranrepl.publisher.mysql.positions import (
+    BinlogPositions,
+    file_number,
+    file_of,
+    offset_of,
+    place_at,
+    place_of,
+    position_of,
+)
+from tranrepl.publisher.mysql.server import read_server_log
+from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, taken_snapshot
+from tranrepl.publisher.mysql.table_maps import Flavor
+from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, RetainedLog, Say, Tables
+from tranrepl.settings.publication import Article
+from tranrepl.spelling import likeliest
+
+_SETTINGS = {
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = ROW"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL"),
+    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL"),
+}
+_NOT_CAPTURED = "schema changes of a MariaDB Publisher are not replicated: they stop the log reader"
+_NO_MESSAGES = "a MariaDB Publisher has no messages in its log yet"
+_PROBED = Limits(1 << 62, 1 << 62)
+
+
+class NoSchemaChanges:
+    """Schema changes are not captured: the log reader stops at one."""
+
+    def collation(self, number: int) -> str | None:
+        return None
+
+    def set_up(self, *, captured: bool = True, new_secret: bool = False) -> list[str]:
+        return []
+
+    def warnings(self) -> Iterator[str]:
+        yield f"{_NOT_CAPTURED}; replicate_ddl: false says so"
+
+    def left_to_make(self, *, captured: bool = True) -> list[str]:
+        return []
+
+    def why_not_captured(self) -> str | None:
+        return _NOT_CAPTURED
+
+
+class MySqlPublisher:
+    """One publication in one database."""
+
+    def __init__(self, connection: Connection, session: Session, publication: str) -> None:
+        self._connection = connection
+        self._session = session
+        self.name = f"tranrepl_{publication.lower().replace('-', '_')}"
+        self.schema_changes = NoSchemaChanges()
+
+    @property
+    def where(self) -> str:
+        return f"Publisher {self._session.database}"
+
+    @property
+    def database(self) -> str:
+        return self._session.database
+
+    @property
+    def positions(self) -> BinlogPositions:
+        return BinlogPositions()
+
+    @cached_property
+    def log(self) -> ServerLog:
+        return read_server_log(self._session, self._connection, self.where)
+
+    # Tables
+
+    def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
+        with translated_errors(self.where):
+            return describe_tables(self._session, tables)
+
+    def table_names(self, object_ids: Collection[int]) -> Mapping[int, TableName]:
+        with translated_errors(self.where):
+            return table_names(self._session, object_ids)
+
+    def table_bytes(self, article: RegisteredArticle) -> int:
+        with translated_errors(self.where):
+            rows = self._session.execute(
+                "SELECT coalesce(data_length, 0) FROM information_schema.tables "
+                "WHERE table_schema = %s AND table_name = %s",
+                [article.source.schema, article.source.table],
+            )
+        return int(rows[0][0]) if rows else 0
+
+    def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
+        return FoundSequences()
+
+    def files(self, articles: Sequence[RegisteredArticle]) -> Mapping[int, TableFile]:
+        found = self.describe([it.source for it in articles])
+        files: dict[int, TableFile] = {}
+        for it in articles:
+            table = found.get(it.source)
+            now = {column.name: column.type_oid for column in table.columns} if table is not None else {}
+            unfit = [column.name for column in it.columns if now.get(column.name) != column.type_oid]
+            if unfit:
+                raise ConfigurationError(
+                    f"{self.where}: table {it.source} was altered: column {unfit[0]} is not as it is registered",
+                    remedy=f"make the Subscriber's table fit, run `tranrepl setup FILE`, then {REINITIALIZE}",
+                    article=str(it.source),
+                )
+            if table is not None and table.file is not None:
+                files[it.source_object_id] = table.file
+        return files
+
+    def unpublished(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+        return []
+
+    def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
+        return True
+
+    # Check
+
+    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
+        with translated_errors(self.where):
+            ((seconds,),) = self._session.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
+        limit = timedelta(seconds=int(seconds))
+        if limit and (longest_pause is None or limit <= longest_pause):
+            pause = "no schedule says when runs come" if longest_pause is None else f"runs pause up to {longest_pause}"
+            yield (
+                f"{self.where}: binlog_expire_logs_seconds is {limit}, and {pause}: the server removes its log after "
+                "that time, whoever has read it, and the publication must then be reinitialized. SET GLOBAL "
+                "binlog_expire_logs_seconds = 604800 keeps it for a week"
+            )
+
+    def problems(self) -> Iterator[ReplicationError]:
+        if self.log.flavor is Flavor.MYSQL:
+            yield ConfigurationError(
+                f"{self.where}: MySQL is not a Publisher yet: its log is read, its snapshots are not",
+                remedy="use a MariaDB server of 10.6 to 11.8",
+            )
+        with translated_errors(self.where):
+            ((_, _, only, without, *_),) = self._session.execute("SHOW MASTER STATUS")
+            if only or without:
+                yield ConfigurationError(
+                    f"{self.where}: the binary log leaves databases out (binlog_do_db, binlog_ignore_db)",
+                    remedy="remove both from the server's configuration, and start it again",
+                )
+            for name, (wanted, remedy) in _SETTINGS.items():
+                ((value,),) = self._session.execute(f"SELECT @@GLOBAL.{name}")
+                if str(value).upper() != wanted:
+                    yield ConfigurationError(
+                        f"{self.where}: {name} is {value}, and must be {wanted}",
+                        remedy=f"{remedy}, and in the server's configuration; open sessions keep theirs: connect them "
+                        "again",
+                    )
+
+    def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+        with translated_errors(self.where):
+            yield from article_problems(self._session, self.where, article, table)
+
+    def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
+        user = f"'{self._connection.login}'"
+        try:
+            with translated_errors(self.where):
+                self._session.execute("SELECT 1 FROM information_schema.innodb_sys_foreign LIMIT 0")
+        except ConfigurationError as error:
+            yield MissingRightError(
+                error.message, remedy=f"GRANT PROCESS ON *.* TO {user}: foreign keys are seen by it"
+            )
+        try:
+            with dumping(self._connection, self.where, self.log.flavor, "", 4) as dump:
+                next(dump.chunks(), None)
+        except ConfigurationError as error:
+            yield MissingRightError(error.message, remedy=f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {user}")
+        except MustBeReinitializedError:
+            pass
+        for name in read:
+            try:
+                with translated_errors(self.where):
+                    self._session.execute(f"SELECT 1 FROM {qualified(name)} LIMIT 0")  # noqa: S608 - quoted
+            except ConfigurationError as error:
+                yield MissingRightError(error.message, remedy=f"GRANT SELECT ON {qualified(name)} TO {user}")
+
+    def no_such_table(self, name: TableName) -> ConfigurationError:
+        with translated_errors(self.where):
+            rows = self._session.execute(
+                "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [name.schema]
+            )
+        near = likeliest(name.table, [table for (table,) in rows])
+        question = "" if near is None else f"did you mean {TableName(name.schema, near)}? "
+        return ConfigurationError(
+            f"{self.where}: there is no table {name}",
+            remedy=f"{question}A schema is a database here, and our role sees a table only with a right on it",
+            article=str(name),
+        )
+
+    # Set up and tear down
+
+    def set_up(self, tables: Tables) -> list[str]:
+        return []
+
+    def old_row_settings(self, object_ids: Collection[int]) -> Mapping[int, OldRowSetting]:
+        return {}
+
+    def forget_log(self) -> list[str]:
+        return []
+
+    def abandoned(self, system: str | None, name: str, *, whole: bool) -> str:
+        return f"the publication was registered for another server, {system}, which keeps nothing for {name}"
+
+    def require_no_reader(self) -> None:
+        """Do nothing: readers do not exclude one another."""
+
+    def find_removal(
+        self,
+        object_ids: Collection[int],
+        remembered: Mapping[int, OldRowSetting],
+        unsettled: str,
+        partitions: Mapping[int, bool] = NO_PARTITIONS,
+    ) -> Removal:
+        return Removal((), ())
+
+    def remove(self, removal: Removal, say: Say) -> None:
+        """Do nothing: nothing was made."""
+
+    # The log
+
+    def identity(self, known_timeline: int | None = None) -> LogIdentity:
+        with translated_errors(self.where):
+            variable = "@@server_uid" if self.log.flavor is Flavor.MARIADB else "@@server_uuid"
+            ((system,),) = self._session.execute(f"SELECT CONCAT({variable}, '/', @@server_id)")
+        return LogIdentity(str(system), 1)
+
+    def continuation(self, identity: LogIdentity, registered: RegisteredLog) -> Continuation:
+        self._require_place(place_of(registered.position))
+        if registered.last is not None:
+            self._require_group(int.from_bytes(registered.last, "big") // MARKS, registered.last_commit_time)
+        return Continuation(registered.position, identity.timeline, registered.position)
+
+    def require_unbroken(self, identity: LogIdentity, registered: RegisteredLog) -> None:
+        self.continuation(identity, registered)
+
+    def _require_place(self, place: int) -> None:
+        """Raise MustBeReinitializedError where the log has no such place between two groups."""
+        with translated_errors(self.where):
+            ((found,),) = self._session.execute(
+                "SELECT BINLOG_GTID_POS(%s, %s)", [self.log.file(file_of(place)), offset_of(place)]
+            )
+        if found is None:
+            text = self.positions.text(position_of(place))
+            raise MustBeReinitializedError(
+                f"{self.where}: the binary log has no place {text} any more, from which it must be read: it was purged "
+                "or reset, or the server was restored",
+                remedy=REINITIALIZE,
+            )
+
+    def _require_group(self, place: int, committed_before: datetime | None) -> None:
+        """Raise MustBeReinitializedError where no group begins there, or one that was committed later than ours was:
+        the log was begun again. Where its file is gone, nothing is known."""
+        if self.log.file(file_of(place)) not in self._files():
+            return
+        log = self.log
+        try:
+            with dumping(self._connection, self.where, log.flavor, log.file(file_of(place)), offset_of(place)) as dump:
+                cursor = LogCursor(file_of(place), offset_of(place))
+                for data, starts in dump.chunks():
+                    block = cursor.block(data, starts)
+                    first = [at for at, kind in enumerate(block.types.tolist()) if kind in GTIDS][:1]
+                    if not first:
+                        continue
+                    size = int(block.data.numbers(block.starts[first] + 9, "<u4")[0])
+                    begins = int(block.places[first[0]]) - size
+                    time = datetime.fromtimestamp(int(block.data.numbers(block.starts[first], "<u4")[0]), UTC)
+                    if begins == place and (committed_before is None or time <= committed_before):
+                        return
+                    break
+        except ReplicationError as error:
+            if not isinstance(error, (ConfigurationError, MustBeReinitializedError)):
+                raise
+        raise MustBeReinitializedError(
+            f"{self.where}: at {self.positions.text(position_of(place))} the binary log has another transaction than "
+            "the one that was read there: it was reset, or the server was restored",
+            remedy=REINITIALIZE,
+        )
+
+    def _files(self) -> dict[str, int]:
+        with translated_errors(self.where):
+            return {str(row[0]): int(row[1]) for row in self._session.execute("SHOW BINARY LOGS")}
+
+    def kept_from(self) -> Position:
+        return self.end_of_log()
+
+    def require_kept(self) -> None:
+        """Do nothing: nothing is kept for the publication alone."""
+
+    def require_unread(self) -> None:
+        """Do nothing: readers do not exclude one another."""
+
+    def end_of_log(self) -> Position:
+        statement = "SHOW MASTER STATUS" if self.log.flavor is Flavor.MARIADB else "SHOW BINARY LOG STATUS"
+        with translated_errors(self.where):
+            ((name, offset, *_),) = self._session.execute(statement)
+        return position_of(place_at(file_number(name), int(offset)))
+
+    def readable_end_of_log(self, say: Say) -> Position:
+        return self.end_of_log()
+
+    def probe(self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position) -> Probe:
+        empty_up_to = start
+        for part in self.log_range(articles, start, up_to, _PROBED).changes():
+            if part.refusal is not None or part.unreadable is not None:
+                return Probe(True, empty_up_to)
+            if part.changes is not None and part.changes.sets:
+                return Probe(True, empty_up_to)
+            empty_up_to = max(empty_up_to, part.end or empty_up_to)
+        return Probe(False, max(empty_up_to, up_to))
+
+    def readers(self) -> int:
+        return 1
+
+    def log_range(
+        self,
+        articles: Sequence[RegisteredArticle],
+        start: Position,
+        up_to: Position,
+        limits: Limits,
+        readers: int = 1,
+        schema: SchemaReading | None = None,
+        scripts: Sequence[str] = (),
+    ) -> BinlogRange:
+        return BinlogRange(self.log, articles, start, up_to, limits)
+
+    def log_stream(
+        self, articles: Sequence[RegisteredArticle], start: Position, schema: SchemaReading | None = None
+    ) -> None:
+        """Return None: the log is read by ranges."""
+
+    def refuse_script(self, script: str) -> None:
+        raise ConfigurationError(f"{_NO_MESSAGES}: scripts have no place in it")
+
+    def write_script(self, script: Script) -> None:
+        self.refuse_script(script.name)
+
+    def write_definitions(self, digest: str) -> None:
+        raise ConfigurationError(
+            f"{_NO_MESSAGES}: a definition that changes has no place in it",
+            remedy=f"{REINITIALIZE}; or publish the article as it was",
+        )
+
+    def post_token(self, token: TracerToken) -> None:
+        raise ConfigurationError(
+            f"{_NO_MESSAGES}: tracer tokens have no place there", remedy="leave out tracer_interval"
+        )
+
+    def clock_difference(self) -> ClockDifference:
+        with translated_errors(self.where):
+            return measure(self._clock)
+
+    def _clock(self) -> datetime:
+        ((now,),) = self._session.execute("SELECT UTC_TIMESTAMP(6)")
+        clock: datetime = now
+        return clock.replace(tzinfo=UTC)
+
+    def require_session(self) -> None:
+        with translated_errors(self.where):
+            self._session.execute("SELECT 1")
+
+    def confirm(self, up_to: Position) -> None:
+        """Do nothing: the server keeps its log for a time, whoever has read it."""
+
+    def catch_up(self, position: Position) -> None:
+        """Do nothing: nothing is confirmed."""
+
+    def health(self) -> LogHealth:
+        return LogHealth(self.name, "kept", RetainedLog("kept", sum(self._files().values()), None), None, None)
+
+    # Rows
+
+    def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[MySqlSnapshot]:
+        return taken_snapshot(self._connection, self.where)

@@ -1,0 +1,226 @@
+"""A Publisher's rows at one position of its log.
+
+A snapshot of MariaDB or MySQL is seen by the session that took it alone. So that session reads for all: a thread beside
+it answers who knows the snapshot's secret, over a socket, one question at a time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Client, Connection as Channel, Listener
+from typing import Any
+
+from pymysql.cursors import SSCursor
+
+from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
+from tranrepl.model.position import Position
+from tranrepl.model.row_images import values as values_of_line
+from tranrepl.mysql.session import Session, connect, quoted, translated_errors
+from tranrepl.publisher.mysql.catalogue import describe_tables, table_number
+from tranrepl.publisher.mysql.column_types import declared
+from tranrepl.publisher.mysql.positions import BinlogPositions, file_number, place_at, position_of
+from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
+
+_ROWS = 5000
+"""Read at a time."""
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
+
+@dataclass(frozen=True, slots=True)
+class MySqlSnapshotSource:
+    """Where the session that sees the snapshot answers."""
+
+    address: tuple[str, int]
+    secret: bytes
+
+    @contextmanager
+    def session(self, application_name: str) -> Iterator[MySqlSnapshotSession]:
+        try:
+            channel = Client(self.address, authkey=self.secret)
+        except (OSError, EOFError) as error:
+            raise TransientError(f"the snapshot does not live any more: {error}") from error
+        with channel:
+            yield MySqlSnapshotSession(channel)
+
+
+@dataclass(frozen=True, slots=True)
+class MySqlSnapshotSession:
+    """Asks the session that sees the snapshot."""
+
+    channel: Channel
+
+    def hold(self, articles: Iterable[RegisteredArticle]) -> None:
+        list(self._ask("hold", list(articles)))
+
+    def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> list[TableRange]:
+        return [TableRange(article, 1, 1.0)]
+
+    def lines(self, chosen: TableRange) -> Iterator[bytes]:
+        yield from self._ask("lines", chosen.article, None)
+
+    def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
+        found: dict[tuple[str | None, ...], Values] = {}
+        for line in b"".join(self._ask("lines", article, list(keys))).decode().splitlines():
+            values = values_of_line(line)
+            found[tuple(values[at] for at in article.key_positions)] = values
+        return found
+
+    def _ask(self, *question: Any) -> Iterator[bytes]:
+        """Yield the pieces of an answer. Raises ReplicationError."""
+        try:
+            self.channel.send(question)
+            while (piece := self.channel.recv()) is not None:
+                if isinstance(piece, ErrorReport):
+                    raise piece.to_exception()
+                yield piece
+        except (OSError, EOFError) as error:
+            raise TransientError(f"the snapshot does not live any more: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MySqlSnapshot:
+    position: Position
+    source: MySqlSnapshotSource
+
+    @property
+    def xact_seqno(self) -> bytes:
+        return BinlogPositions().watermark(self.position)
+
+    def comparison(self, articles: Sequence[RegisteredArticle]) -> Any:
+        raise ConfigurationError(
+            "rows of a MariaDB Publisher are not compared with a Subscriber's yet",
+            remedy="compare the tables by other means, while nobody writes",
+        )
+
+
+@contextmanager
+def taken_snapshot(connection: Connection, where: str) -> Iterator[MySqlSnapshot]:
+    """Take a snapshot, and answer for it until the context ends. Raises TransientError where an XA transaction is
+    prepared: its rows are before the position, and not in the snapshot."""
+    with connect(connection) as session:
+        with translated_errors(where):
+            prepared = session.execute("XA RECOVER")
+            if prepared:
+                raise TransientError(
+                    f"{where}: XA transactions are prepared, whose rows a snapshot would not have: {prepared[0][3]}",
+                    remedy="XA COMMIT or XA ROLLBACK ends one; then take the snapshot again",
+                )
+            session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            session.execute("SET SESSION net_write_timeout = 3600, wait_timeout = 86400")
+            session.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+            status: dict[str, str] = dict(session.execute("SHOW STATUS LIKE 'binlog_snapshot_%'"))
+        position = position_of(
+            place_at(file_number(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"]))
+        )
+        host = session.driver._sock.getsockname()[0]  # type: ignore[attr-defined]
+        secret = secrets.token_bytes(32)
+        with Listener((host, 0), authkey=secret) as listener:
+            answering = _Answering(session, where, listener)
+            answering.start()
+            try:
+                yield MySqlSnapshot(position, MySqlSnapshotSource(listener.address, secret))
+            finally:
+                answering.stop()
+
+
+@dataclass(slots=True)
+class _Answering:
+    """Answers questions about the snapshot, for as long as it lives."""
+
+    session: Session
+    where: str
+    listener: Listener
+    is_over: bool = False
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        threading.Thread(target=self._accept, name="tranrepl-snapshot", daemon=True).start()
+
+    def stop(self) -> None:
+        self.is_over = True
+        with suppress(OSError), self._one_at_a_time:
+            self.session.driver.close()
+
+    def _accept(self) -> None:
+        while not self.is_over:
+            try:
+                channel = self.listener.accept()
+            except Exception:  # noqa: BLE001 - the listener is closed, or who called does not know the secret
+                if self.is_over or getattr(self.listener, "_listener", None) is None:
+                    return
+                continue
+            threading.Thread(target=self._answer, args=[channel], name="tranrepl-snapshot", daemon=True).start()
+
+    def _answer(self, channel: Channel) -> None:
+        with channel, suppress(OSError, EOFError):
+            while True:
+                what, *arguments = channel.recv()
+                questions: dict[str, Callable[..., Iterator[bytes]]] = {"hold": self._hold, "lines": self._lines}
+                with self._one_at_a_time:
+                    try:
+                        with translated_errors(self.where):
+                            for piece in questions[what](*arguments):
+                                channel.send(piece)
+                        channel.send(None)
+                    except ReplicationError as error:
+                        channel.send(error.report)
+
+    def _hold(self, articles: Sequence[RegisteredArticle]) -> Iterator[bytes]:
+        found = describe_tables(self.session, [it.source for it in articles])
+        for it in articles:
+            table = found.get(it.source)
+            if table is None or it.source_object_id != table_number(it.source):
+                raise renamed_or_dropped(self.where, it)
+            now = {column.name: (column.type_oid, column.ordinal) for column in table.columns}
+            for column in it.columns:
+                if now.get(column.name) != (column.type_oid, column.ordinal):
+                    raise UnregisteredError(
+                        f"{self.where}: column {column.name} of table {it.source} is not as it is registered",
+                        str(it.source),
+                    )
+            # What was read once is not altered until the session ends.
+            self.session.execute(f"SELECT 1 FROM {qualified(it.source)} LIMIT 1")  # noqa: S608 - quoted
+        yield from ()
+
+    def _lines(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> Iterator[bytes]:
+        statement, bound = self._query(article, keys)
+        with self.session.driver.cursor(SSCursor) as cursor:
+            cursor.execute(statement, bound)
+            while rows := cursor.fetchmany(_ROWS):
+                yield "".join(f"{line}\n" for (line,) in rows).encode()
+
+    def _query(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> tuple[str, list[str | None]]:
+        spelled: dict[str, str] = dict(
+            self.session.execute(
+                "SELECT column_name, column_type FROM information_schema.columns "
+                "WHERE table_schema = %s AND table_name = %s",
+                [article.source.schema, article.source.table],
+            )
+        )
+        texts = {it.name: declared(spelled[it.name]).text(it.name).replace("%", "%%") for it in article.columns}
+        line = f"CONCAT_WS('\t', {', '.join(_escaped(it) for it in texts.values())})"
+        selected = f"SELECT {line} FROM {qualified(article.source)}"  # noqa: S608 - quoted
+        if keys is None:
+            return selected.replace("%%", "%"), []
+        names = [article.columns[at].name for at in article.key_positions]
+        one = " AND ".join(f"{texts[it]} = %s" for it in names)
+        where = " OR ".join(f"({one})" for _ in keys) or "FALSE"
+        return f"{selected} WHERE {where}", [value for key in keys for value in key]
+
+
+def qualified(name: TableName) -> str:
+    return f"{quoted(name.schema)}.{quoted(name.table)}"
+
+
+def _escaped(text: str) -> str:
+    """Return SQL that writes a text as a value of an image's line."""
+    for character, escape in _ESCAPES:
+        text = f"REPLACE({text}, '{character}', '{escape}')"
+    return f"COALESCE({text}, '\\N')"

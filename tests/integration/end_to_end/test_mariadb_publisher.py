@@ -1,0 +1,122 @@
+"""From MariaDB to PostgreSQL by the ordinary verbs: snapshot, log, delivery, and both ends compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.mariadb import MariaDbServer
+from support.publishers import publishing_mariadb
+from support.site import Site
+from support.spark_here import SparkHere
+
+_TYPES = """CREATE TABLE item (
+    id int PRIMARY KEY, tiny tinyint unsigned, big bigint unsigned, price decimal(20,4), ratio double, part float,
+    name varchar(40) NOT NULL, latin varchar(40) CHARACTER SET latin1, note text, code char(5), data varbinary(20),
+    fixed binary(4), day date, at datetime(6), seen timestamp NULL, took time(3), state enum('new', 'öld'),
+    tags set('a', 'b', 'c'), flags bit(5), made year, place point, doc json, ref uuid, address inet6
+) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"""
+_ROW = (
+    "({0}, 200, 18446744073709551615, -0.{0:04}, 1.5e-7, 0.1, 'it''s {0}\\\\ \\t', 'é', 'line\\nline', 'ab', "
+    "X'00FF{0:02x}', X'61', '2024-02-29', '2024-01-02 03:04:05.678901', '2024-01-02 03:04:05', "
+    "'-12:34:56.789', 'öld', 'a,c', b'101', "
+    "2024, ST_GeomFromText('POINT(1 2)'), '{{\"a\": [1, null]}}', '6ccd780c-baba-1026-9564-5b8c656024db', "
+    "'2001:db8::1')"
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MariaDbServer]:
+    with publishing_mariadb(tmp_path / "mariadb") as server:
+        server.execute("CREATE DATABASE shop")
+        yield server
+
+
+def _at_publisher(server: MariaDbServer, *statements: str) -> list[tuple[Any, ...]]:
+    return server.execute(*statements, database="shop")
+
+
+@pytest.fixture
+def site(databases: DatabasesFactory, server: MariaDbServer, tmp_path: Path) -> Site:
+    _at_publisher(
+        server,
+        _TYPES,
+        "CREATE TABLE pair (a int, b varchar(20) CHARACTER SET utf8mb4, n int NOT NULL, PRIMARY KEY (b, a))",
+        *(f"INSERT INTO item VALUES {_ROW.format(number)}" for number in range(1, 4)),
+        "INSERT INTO item (id, name) VALUES (4, 'nothing')",
+        "INSERT INTO pair VALUES (1, 'x', 1), (2, 'y', 2)",
+    )
+    ends = replace(databases(), publisher=server.connection("shop", "publisher"))
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    articles = [{"source": f"shop.{name}", "destination": f"public.{name}"} for name in ("item", "pair")]
+    return Site(ends, tmp_path / "store", articles, SparkHere(), [subscription])
+
+
+def _subscribers(site: Site) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Return the Subscriber's rows, values as the Publisher shows them."""
+    item = site.at_subscriber(
+        "SELECT id, tiny, big, price::text, ratio, part, name, latin, note, code, upper(encode(data, 'hex')), "
+        "upper(encode(fixed, 'hex')), day::text, to_char(at, 'YYYY-MM-DD HH24:MI:SS.US'), "
+        "to_char(seen, 'YYYY-MM-DD HH24:MI:SS'), extract(epoch FROM took)::text, state, tags, flags, made, "
+        "upper(encode(place, 'hex')), doc, ref::text, host(address) FROM item ORDER BY id"
+    )
+    return item, site.at_subscriber("SELECT a, b, n FROM pair ORDER BY a, b")
+
+
+def _publishers(server: MariaDbServer) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    item = _at_publisher(
+        server,
+        "SELECT id, tiny, big, CAST(price AS CHAR), ratio, CAST(part AS DOUBLE), name, latin, note, code, HEX(data), "
+        "HEX(fixed), CAST(day AS CHAR), CAST(at AS CHAR), CAST(seen AS CHAR), "
+        "CAST(TIME_TO_SEC(took) AS DECIMAL(20,6)), state, tags, flags + 0, CAST(made AS SIGNED), HEX(place), doc, "
+        "CAST(ref AS CHAR), CAST(address AS CHAR) FROM item ORDER BY id",
+    )
+    return item, _at_publisher(server, "SELECT a, b, n FROM pair ORDER BY a, b")
+
+
+_REAL = (4, 5, 15)
+"""Columns whose numbers have no text in common."""
+
+
+def _plain(rows: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]) -> list[list[list[Any]]]:
+    """Return rows with numbers that are written alike."""
+    return [
+        [[round(float(it), 6) if at in _REAL and it is not None else it for at, it in enumerate(row)] for row in of]
+        for of in rows
+    ]
+
+
+def _equal(site: Site, server: MariaDbServer) -> None:
+    assert _plain(_subscribers(site)) == _plain(_publishers(server))
+
+
+def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServer) -> None:
+    site.set_up()
+    site.take_snapshot().raise_error()
+    assert len(_subscribers(site)[0]) == 4
+    _equal(site, server)
+    with server.connect("shop") as session, session.cursor() as cursor:
+        session.autocommit(False)
+        cursor.execute(f"INSERT INTO item VALUES {_ROW.format(10)}, {_ROW.format(11)}")
+        cursor.execute("UPDATE item SET note = NULL, price = price - 1, name = 'other' WHERE id < 3")
+        cursor.execute("UPDATE pair SET b = 'z', n = n + 1")
+        cursor.execute("DELETE FROM item WHERE id = 4")
+        session.commit()
+        cursor.execute("DELETE FROM item")
+        session.rollback()
+    site.run()
+    _equal(site, server)
+    _at_publisher(server, "TRUNCATE TABLE pair", "INSERT INTO pair VALUES (7, 'again', 7)", "FLUSH BINARY LOGS")
+    site.run()
+    _equal(site, server)
+    # Nothing is left to read, in another file.
+    assert site.probe_log() is not None
+    _at_publisher(server, "ALTER TABLE pair ADD COLUMN more int", "INSERT INTO pair VALUES (8, 'b', 8, 8)")
+    result = site.read_log()
+    assert result.error is not None
+    assert "table shop.pair was altered: ALTER TABLE pair" in result.error.message
