@@ -23,8 +23,13 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
 
         return PostgresPublisherDatabase()
     if connection.kind in MYSQL_KINDS:
-        from tranrepl.publisher.mysql.database import MySqlPublisherDatabase
-
+        try:
+            from tranrepl.publisher.mysql.database import MySqlPublisherDatabase
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"a connection of type {connection.kind!r}: the driver {error.name} is not installed",
+                remedy="python -m pip install 'tranrepl[mysql]'",
+            ) from None
         return MySqlPublisherDatabase()
     raise ConfigurationError(
         f"connection {connection.connection_id!r} is of type {connection.kind!r}", remedy=f"allowed: {', '.join(KINDS)}"
@@ -32,11 +37,10 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
 
 
 def publisher_databases() -> tuple[PublisherDatabase, ...]:
-    """Return every kind of database that a Publisher may be in."""
-    from tranrepl.publisher.mysql.database import MySqlPublisherDatabase
+    """Return every kind of database at which set-up makes something."""
     from tranrepl.publisher.postgres.database import PostgresPublisherDatabase
 
-    return (PostgresPublisherDatabase(), MySqlPublisherDatabase())
+    return (PostgresPublisherDatabase(),)
 
 
 def open_publisher(
