@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database import Batch
+from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.topology import Topology
@@ -18,9 +20,17 @@ def idle_result(
     expect: Callable[[int], object] = lambda _: None,
 ) -> JobResult | None:
     """Return the finished result of a run that has nothing to deliver, recorded in the history; return None where there
-    is something, which takes a Spark job. `expect` gets the number of commands to be delivered, at most."""
+    is something, which takes a Spark job. `expect` gets the number of commands to be delivered, at most.
+
+    Raises ReplicationError; that the Subscriber cannot be opened is in the history, as where a Spark job meets it.
+    """
     clock = time.perf_counter()
-    with open_distribution(topology, request.subscription) as opened:
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(open_distribution(topology, request.subscription))
+        except ReplicationError as error:
+            _record(topology, request, JobResult(seconds=time.perf_counter() - clock, error=error.report))
+            raise
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
         opened.record_arrivals(watermark)
@@ -32,6 +42,14 @@ def idle_result(
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)
         opened.database.history.record_distribution(opened.record, opened.subscription, result)
     return result
+
+
+def _record(topology: Topology, request: DistributionRequest, result: JobResult) -> None:
+    # Where the distribution database cannot be opened either, there is no history.
+    with suppress(ReplicationError), topology.distributor() as database:
+        record = database.publications.get(request.publication.publication)
+        subscription = database.subscriptions.get(record, request.subscription)
+        database.history.record_distribution(record, subscription, result)
 
 
 def is_deliverable(request: DistributionRequest, batch: Batch) -> bool:

@@ -79,7 +79,7 @@ class SubscriptionPosition:
 
 
 def fenced(where: str) -> FencedError:
-    return FencedError(f"{where}: another job delivers to this subscription; nothing was done by this one")
+    return FencedError(f"{where}: another job delivers to this subscription, and this one has ended")
 
 
 def not_set_up(where: str, key: SubscriptionKey, database: str) -> ConfigurationError:

@@ -24,7 +24,7 @@ from tranrepl.distribution.delivery import Tally
 from tranrepl.distribution.recording import ReportedRun, reporting_progress
 from tranrepl.distributor.database import RunRow
 from tranrepl.distributor.database.history import History
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.topology import Topology
 
@@ -141,6 +141,18 @@ def test_a_job_that_was_killed_leaves_what_it_last_told(site: Site, monkeypatch:
         site.deliver()
     assert distribution_rows(site, "SELECT runstatus, delivered_commands FROM msdistribution_history") == [(3, 3)]
     assert _status(site).state == "Running"
+
+
+def test_a_run_that_cannot_open_the_subscriber_has_failed(site: Site) -> None:
+    there = site.connections["subscriber"]
+    site.connections["subscriber"] = replace(there, port=1)
+    with pytest.raises(TransientError):
+        site.probe_batches("reporting")
+    runs = distribution_rows(site, "SELECT runstatus, comments FROM msdistribution_history")
+    assert [(status, "cannot" in comments or "refused" in comments) for status, comments in runs] == [(5, True)]
+    site.connections["subscriber"] = there
+    assert site.probe_batches("reporting") is not None
+    assert _status(site).state == "Idle"
 
 
 def test_a_run_that_is_refused_has_failed(site: Site) -> None:
