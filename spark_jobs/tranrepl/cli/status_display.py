@@ -111,7 +111,11 @@ def _unread(reader: LogReaderStatus) -> str:
         return _NOT_KNOWN
     if reader.unread_log_bytes is None:
         return "[red]no slot[/]"
-    return f"{decimal(reader.unread_log_bytes)} of log"
+    log = f"{decimal(reader.unread_log_bytes)} of log"
+    last = reader.last_run
+    # An idle run has passed over all log that there was: the rest, of any database of the server, is newer.
+    was_up_to_date = last is not None and last.status == "idle" and reader.waits_for is None
+    return f"up to date then; {log} since" if was_up_to_date else log
 
 
 def _undelivered(subscription: SubscriptionStatus) -> str:

@@ -201,7 +201,10 @@ def test_the_slot_and_the_log_that_it_retains_are_told(site: Site, tmp_path: Pat
     assert reader.retained is not None
     assert reader.retained.wal_status == "reserved"
     assert 0 < (reader.retained.bytes or 0) <= retained
+    assert "up to date then" not in _typed(site, file).out
+    site.read_log().raise_error()
     outcome = _typed(site, file)
+    assert re.search(r"idle +\S+ \S+ +up to date then; \S+ \w+ of log since", outcome.out)
     assert re.search(rf"slot {name}: ready, retains \S+ \w+ of log \(reserved\)", outcome.out)
     site.at_publisher(f"SELECT pg_drop_replication_slot('{name}')")
     outcome = _typed(site, file)
