@@ -245,6 +245,9 @@ class MySqlPublisher:
     def remove(self, removal: Removal, say: Say) -> None:
         """Do nothing: nothing was made."""
 
+    def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
+        raise ConfigurationError(f"{self.where}: rows of a binary log's tables are not looked up yet")
+
     # The log
 
     def identity(self, known_timeline: int | None = None) -> LogIdentity:

@@ -17,7 +17,7 @@ from typing import Any
 from pymysql.cursors import SSCursor
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, ErrorReport, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, DataError, ErrorReport, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
@@ -194,7 +194,15 @@ class _Answering:
         with self.session.driver.cursor(SSCursor) as cursor:
             cursor.execute(statement, bound)
             while rows := cursor.fetchmany(_ROWS):
-                yield "".join(f"{line}\n" for (line,) in rows).encode()
+                lines = [line for (line,) in rows]
+                if None in lines:
+                    # The server answers NULL, with a warning, for a text that is longer than it may be.
+                    raise DataError(
+                        f"{self.where}: a row of {article.source} is longer than max_allowed_packet",
+                        remedy="raise max_allowed_packet at the Publisher; then take the snapshot again",
+                        article=str(article.source),
+                    )
+                yield "".join(f"{line}\n" for line in lines).encode()
 
     def _query(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> tuple[str, list[str | None]]:
         spelled: dict[str, str] = dict(
