@@ -146,7 +146,7 @@ def setup_doc(publication: Publication) -> str:
 def administration_doc(publication: Publication) -> str:
     """Return Markdown for the page of the DAG of what is done by hand."""
     return (
-        f"An administrator's actions for `{publication.publication}` by hand: post a tracer token, skip the next "
+        f"An administrator's actions on `{publication.publication}`: post a tracer token, skip the next "
         "transaction of a subscription, go back to an earlier one, clean up. Replication Monitor triggers it, and "
         "shows before what it will do.\n"
     )
