@@ -81,17 +81,17 @@ def _cut(value: str | None) -> str | None:
     return value if value is None or len(value) <= _LONGEST_VALUE else f"{value[:_LONGEST_VALUE]}…"
 
 
-def _topology(publication: MonitoredPublication, connection_id: str) -> Topology:
-    return Topology(publication, resolve_connections([connection_id]).by_id)
+def _topology(publication: MonitoredPublication, *subscribers: str) -> Topology:
+    wanted = [publication.publisher.connection, *(publication.subscription(it).connection for it in subscribers)]
+    return Topology(publication, resolve_connections(wanted).by_id)
 
 
 def _at_publisher(publication: MonitoredPublication, row: CommandRow) -> Rows:
-    with _topology(publication, publication.publisher.connection).publisher(_APPLICATION) as publisher:
+    with _topology(publication).publisher(_APPLICATION) as publisher:
         return publisher.rows_of_key(row.article, [value for _, value in row.key])
 
 
 def _at_subscriber(publication: MonitoredPublication, subscription: str, row: CommandRow) -> Rows:
-    topology = _topology(publication, publication.subscription(subscription).connection)
-    # The session key names rows of the model's tables, which are not read.
-    with topology.subscriber(subscription, None, _APPLICATION) as opened:
+    # The key of the session names rows of the model's tables, which are not read.
+    with _topology(publication, subscription).subscriber(subscription, None, _APPLICATION) as opened:
         return opened.rows_of_key(row.article.at(subscription), [value for _, value in row.key])

@@ -187,7 +187,7 @@ class Publisher(Protocol):
 
     def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
         """Return the published values of the row with this key as it is now, in the text form of the log; none where no
-        row has it, or the row filter keeps it out. Raises TransientError where the table lacks a published column."""
+        row has it, or the row filter keeps it out. Raises ConfigurationError where a published column is missing."""
         ...
 
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:

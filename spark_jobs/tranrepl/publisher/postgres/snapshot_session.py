@@ -12,7 +12,7 @@ from psycopg import errors, pq, sql
 from psycopg.errors import UndefinedTable
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import describe_table, qualified
 from tranrepl.postgres.comparison_forms import select_rows_of_keys
@@ -169,10 +169,9 @@ def rows_of_keys(session: Session, article: RegisteredArticle, keys: Sequence[Va
     if described is None:
         return {}
     found = {it.name: it for it in described.columns}
-    if not found.keys() >= {it.name for it in article.columns}:
-        raise UnregisteredError(
-            f"table {article.source} does not have the columns that are registered", str(article.source)
-        )
+    lacking = [it.name for it in article.columns if it.name not in found]
+    if lacking:
+        raise ConfigurationError(f"table {article.source} lacks the registered column {', '.join(lacking)}")
     table, condition = whole_table(article)
     conditions = [] if condition is None else [condition]
     if article.filter is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd, HeldRead, Rows
 from tranrepl.model.source_types import source_type
@@ -159,8 +159,8 @@ def rows_of_key(
             list(table.c)[at] == sa.bindparam(None, None if it is None else column.conversion.convert(it))
             for at, column, it in zip(article.key_positions, found.key_columns, key, strict=True)
         ]
-    except UnfitValueError:
-        return []
+    except UnfitValueError as error:
+        raise DataError(f"{where}: {error}") from error
     selected: list[sa.ColumnElement[Any]] = [sa.literal_column(it) for it in shown]
     query = sa.select(*selected).select_from(table).where(*equal)
     rows = _with_texts([tuple(row) for row in session.execute(query)])

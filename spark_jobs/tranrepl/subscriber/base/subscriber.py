@@ -383,7 +383,8 @@ class Subscriber:
 
     def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[Values]:
         """Return the article's row with this key as it is now; none where there is none. `key`: texts of the
-        Publisher's. Raises ConfigurationError where the table is not as it was set up."""
+        Publisher's. Raises ConfigurationError where the table is not as it was set up, DataError where it cannot hold
+        the key."""
         with self._reading():
             return rows_of_key(self.session, self.database, article, key, self.where)
 
