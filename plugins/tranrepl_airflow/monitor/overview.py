@@ -91,7 +91,7 @@ class LogReader(BaseModel):
     failed: bool
 
 
-class StandingWarning(BaseModel):
+class CurrentWarning(BaseModel):
     """An early warning whose reason is still there; its alert is sent once."""
 
     kind: str
@@ -115,7 +115,7 @@ class MonitoredState(BaseModel):
     stored_commands: int | None = None
     stored_bytes: int | None = None
     """What the store takes; None before it has been looked at, or where the API server does not reach it."""
-    warnings: list[StandingWarning] = []
+    warnings: list[CurrentWarning] = []
     log_reader: LogReader | None = None
     subscriptions: list[Subscription] = []
 
@@ -129,7 +129,7 @@ class MonitoredState(BaseModel):
         ranks = [_ORDER[it.state] for it in self.subscriptions]
         return min([*ranks, _ORDER[SubscriptionState.PERFORMANCE_CRITICAL]] if self.warnings else ranks, default=_NONE)
 
-    def warnings_of(self, subscription: str) -> list[StandingWarning]:
+    def warnings_of(self, subscription: str) -> list[CurrentWarning]:
         """Return the warnings of one subscription, or, without its name, of none of them alone."""
         return [it for it in self.warnings if it.subscription == subscription]
 
@@ -230,11 +230,11 @@ def _warnings(
     known: PublicationOverview,
     kept: PublisherAnswer | None,
     store: StoreAnswer | None,
-) -> list[StandingWarning]:
+) -> list[CurrentWarning]:
     facts = Known(known, kept.retained if kept else None, store.space if store else None)
     place = Place(publication.settings_file)
     return [
-        StandingWarning(
+        CurrentWarning(
             kind=it.kind,
             number=it.kind.number,
             subscription=it.subscription,
@@ -245,7 +245,7 @@ def _warnings(
     ]
 
 
-def _retained(kept: PublisherAnswer, warnings: Sequence[StandingWarning]) -> RetainedLogState:
+def _retained(kept: PublisherAnswer, warnings: Sequence[CurrentWarning]) -> RetainedLogState:
     log = kept.retained
     return RetainedLogState(
         bytes=log.size if log else None,
