@@ -63,9 +63,9 @@ class BoundedCursor(Cursor):
 
     def execute(self, query: Any, args: Any = None) -> int:
         statement = self.mogrify(query, args)
-        # Some versions of the driver write bytes into a statement as surrogates.
+        # One of many rows is bytes already; others have bytes as surrogates, in some versions of the driver.
         written = (
-            statement if isinstance(statement, bytes) else statement.encode(self.connection.encoding, "surrogateescape")
+            statement.encode(self.connection.encoding, "surrogateescape") if isinstance(statement, str) else statement
         )
         largest = self.connection.max_allowed_packet
         if len(written) + _PACKET_HEADER > largest:
