@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +24,7 @@ from tranrepl.model.source_types import Family, SourceType
 from tranrepl.mysql.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier import ApplierOptions
-from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, Place, Refusal
+from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, InspectedCatalogue, Place, ReferringColumns, Refusal
 from tranrepl.subscriber.base.comparison_statements import ComparisonWays
 from tranrepl.subscriber.base.execution import BulkInsert
 from tranrepl.subscriber.base.numbered_database import NumberedDatabase, procedure_ended_transaction
@@ -242,6 +243,9 @@ class MariaDb(NumberedDatabase):
         doubled."""
         return reflected.replace("``", "`")
 
+    def catalogue(self, session: sa.Connection) -> MariaDbCatalogue:
+        return MariaDbCatalogue(session, self.columns, self.column_name)
+
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:
             case Family.NUMERIC:
@@ -295,6 +299,26 @@ _COLUMNS = sa.text(
     "SELECT column_name, character_set_name, collation_name, extra FROM information_schema.columns "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
 )
+
+
+_FOREIGN_KEYS = sa.text(
+    "SELECT constraint_name, referenced_table_schema, referenced_table_name, column_name AS column_name, "
+    "referenced_column_name AS referenced_column_name FROM information_schema.key_column_usage "
+    "WHERE table_schema = :schema AND table_name = :table AND referenced_table_name IS NOT NULL "
+    "ORDER BY constraint_name, ordinal_position"
+)
+
+
+class MariaDbCatalogue(InspectedCatalogue):
+    def _foreign_keys(self, schema: str | None, table: str) -> list[ReferringColumns]:
+        """Read them as the server names them: SQLAlchemy parses names out of a statement."""
+        rows = self._session.execute(_FOREIGN_KEYS, {"schema": schema, "table": table}).all()
+        found = []
+        for (_, *referenced), parts in groupby(rows, lambda row: tuple(row[:3])):
+            pairs = [(row.column_name, row.referenced_column_name) for row in parts]
+            columns, others = zip(*pairs, strict=True)
+            found.append(ReferringColumns(columns, (referenced[0], referenced[1]), others))
+        return found
 
 
 _REMEDIES: Mapping[str, Callable[[], str]] = {
