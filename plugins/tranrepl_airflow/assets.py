@@ -15,7 +15,6 @@ from urllib.parse import quote
 from airflow.sdk import Asset, AssetAlias, Context
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.job_connections import resolve_connections
@@ -55,10 +54,12 @@ def standard_asset(connection: Connection, table: TableName) -> Asset | None:
     """Return the asset of a table by its address, as `postgres://host:port/database/schema/table`; None where the kind
     of database has no such address, or the connection names no single host."""
     scheme, host = _SCHEMES.get(connection.kind), connection.host or ""
-    if scheme is None or not host or host.startswith("/") or "," in host:
+    if scheme is None or not host or host.startswith("/") or "," in host or "\\" in host:
         return None
-    first = connection.database or "" if scheme.schemas else table.schema
-    parts = (first, table.schema, table.table) if scheme.schemas else (first, table.table)
+    database = connection.database or "" if scheme.schemas else table.schema
+    if not database:
+        return None
+    parts = (database, table.schema, table.table) if scheme.schemas else (database, table.table)
     address = f"[{host}]" if ":" in host else host
     path = "/".join(quote(it, safe="") for it in parts)
     return Asset(uri=f"{scheme.name}://{address}:{connection.port or scheme.port}/{path}")
@@ -77,7 +78,6 @@ def add_events(
 
     `extras` holds by article (source table) what the event says besides.
     """
-    connection = _connection(publication, subscription) if any(extras.values()) else None
     for article in publication.articles:
         extra = extras.get(str(article.source))
         if extra:
@@ -85,16 +85,13 @@ def add_events(
             context["outlet_events"][alias].add(
                 subscriber_table(publication.publication, subscription, table), extra=extra
             )
-            standard = None if connection is None else standard_asset(connection, table)
-            if standard is not None:
-                context["outlet_events"][alias].add(standard, extra=extra)
-
-
-def _connection(publication: Publication, subscription: str) -> Connection | None:
-    """Return the Subscriber's connection; None where it is gone since: what was delivered stays delivered."""
     wanted = publication.subscription(subscription).connection
     try:
-        return resolve_connections([wanted]).by_id[wanted]
-    except ConfigurationError as error:
-        log.warning("no event with the table's address: %s", error.message)
-        return None
+        connection = resolve_connections([wanted]).by_id[wanted]
+        for article in publication.articles:
+            extra = extras.get(str(article.source))
+            standard = standard_asset(connection, article.at(subscription).destination_table) if extra else None
+            if standard is not None:
+                context["outlet_events"][alias].add(standard, extra=extra)
+    except Exception as error:  # noqa: BLE001 - what was delivered stays delivered, whatever a secrets backend raises
+        log.warning("no events with the tables' addresses: %s", type(error).__name__)

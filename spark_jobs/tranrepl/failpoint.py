@@ -35,7 +35,7 @@ class Failpoint(StrEnum):
     REGISTERED = "registered"
     """The batch is registered, and the Publisher does not know."""
     ADVANCED = "advanced"
-    """The Publisher knows."""
+    """The Publisher has the confirmation."""
 
     # Setup
     DEFINITIONS_PENDING = "definitions_pending"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.commands import Method
+from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Publication
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
@@ -35,6 +36,7 @@ def clashes(topology: Topology) -> Iterator[ReplicationError]:
             if problem.message not in seen:
                 seen.add(problem.message)
                 yield problem
+    yield from _shared_databases(topology)
 
 
 def _clashes_at(publication: Publication, able: Capabilities) -> Iterator[ConfigurationError]:
@@ -42,3 +44,19 @@ def _clashes_at(publication: Publication, able: Capabilities) -> Iterator[Config
         yield from shared_names(publication.articles, able.procedure_names, able.name_case)
     if not able.schemas:
         yield from shared_tables(publication.articles, able.title)
+
+
+def _shared_databases(topology: Topology) -> Iterator[ConfigurationError]:
+    """Yield an error for each table that subscriptions of one database would fill from several articles."""
+    owners: dict[tuple[object, ...], tuple[str, TableName]] = {}
+    for subscription in topology.publication.subscriptions:
+        at = topology.subscriber_connection(subscription.name)
+        for article in topology.publication.at(subscription.name).articles:
+            table = (at.kind, at.host, at.port, at.database, article.destination_table)
+            other, source = owners.setdefault(table, (subscription.name, article.source))
+            if source != article.source:
+                yield ConfigurationError(
+                    f"articles {source} (subscription {other}) and {article.source} (subscription {subscription.name}) "
+                    f"would share table {article.destination_table} of one database",
+                    remedy="give one of them another destination",
+                )

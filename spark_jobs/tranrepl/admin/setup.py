@@ -122,8 +122,8 @@ def _register_destinations(
         table.object_id: {name: it for name, it in article.destinations.items() if name in joining}
         for article, table in tables
     }
-    if any(elsewhere.values()):
-        database.articles.join(record, elsewhere)
+    if joining:
+        database.articles.join(record, joining, elsewhere)
 
 
 def _start_watermark(database: DistributionDatabase, record: PublicationRecord, publisher: Publisher) -> None:

@@ -141,13 +141,13 @@ class DistributionJob:
     def reinitialize_or_stop_articles(self, changes: Sequence[StoredSchemaChange]) -> list[str]:
         """Let articles wait for a snapshot whose rows the log does not tell at this Subscriber, and leave them out.
         Return what was done, in words."""
-        if self._request.deliver_stopped:
-            # What is delivered so is compared and corrected.
-            return []
         publication, opened = self._request.publication, self._opened
-        done = reinitialize_or_stop_articles(publication, opened, changes, self._articles, self._left_out)
+        compared = self._request.deliver_stopped
+        done = reinitialize_or_stop_articles(
+            publication, opened, changes, self._articles, self._left_out, compared=compared
+        )
         if done:
-            self.leave_out(opened.left_out())
+            self.leave_out(opened.left_out(deliver_stopped=compared))
         return done
 
     def _pass_over(self, group: Group, total: JobResult) -> JobResult:

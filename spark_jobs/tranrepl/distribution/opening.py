@@ -31,6 +31,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.next_steps import reinitialize_subscription
+from tranrepl.schema.redefinition import DESTINATION_CHANGED
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl.subscriber.base.subscriber import Subscriber
@@ -225,11 +226,13 @@ def reinitialize_or_stop_articles(
     changes: Iterable[StoredSchemaChange],
     articles: Mapping[int, RegisteredArticle],
     left_out: Mapping[str, bytes | None],
+    *,
+    compared: bool,
 ) -> list[str]:
     """Let articles wait for a snapshot where the log does not have the rows that a change, which is to be delivered,
     leaves at this Subscriber, though it has those of others; or stop them, as `on_unknown_rows` and `sync_type` say.
     Return what was done, in words. `left_out` is what the articles' snapshots have in them: those changes are among
-    it."""
+    it. `compared`: what is delivered is compared and corrected then, in the tables that the articles have."""
     done = dict[TableName, str]()
     newest = newest_definitions(articles.values())
     # Under the names of now: the table may have been renamed before the change or after it.
@@ -240,7 +243,9 @@ def reinitialize_or_stop_articles(
         up_to = left_out.get(str(source), b"")
         if source in done or up_to is None or stored.xact_seqno <= up_to:
             continue
-        reason = opened.subscriber.reload_reason(change, article) or _why_elsewhere(article, articles, change)
+        reason = _why_elsewhere(article, articles, change)
+        if reason is None and not compared:
+            reason = opened.subscriber.reload_reason(change, article)
         if reason is not None:
             unknown = UnknownRows(reason, None)
             done[source] = reinitialize_or_stop_at(opened.database, opened.subscription, followed, source, unknown)
@@ -253,4 +258,4 @@ def _why_elsewhere(
     """Return why the rows are not known at a Subscriber whose table is another one from this change on."""
     now = articles.get(change.new_article_id or 0)
     moved = now is not None and now.destination != before.destination and change.rows_unknown is None
-    return "its destination was changed to another table" if moved else None
+    return DESTINATION_CHANGED if moved else None

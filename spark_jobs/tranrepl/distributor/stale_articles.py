@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tranrepl.distributor.database import (
     ArticleState,
@@ -28,10 +28,11 @@ def reinitialize_or_stop(
     publication: Publication,
     source: TableName,
     unknown: UnknownRows,
+    concerns: Callable[[str], bool] = lambda _: True,
 ) -> list[str]:
-    """Let the article wait for a snapshot at each subscription, or stop the subscription, as `on_unknown_rows` and
-    `sync_type` say. Returns what was done, in words."""
-    living = database.subscriptions.living(record)
+    """Let the article wait for a snapshot at each subscription that it `concerns`, or stop the subscription, as
+    `on_unknown_rows` and `sync_type` say. Returns what was done, in words."""
+    living = [it for it in database.subscriptions.living(record) if concerns(it.subscription)]
     return [reinitialize_or_stop_at(database, it, publication, source, unknown) for it in living]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tranrepl.distributor.database import (
     DistributionDatabase,
@@ -20,7 +21,7 @@ from tranrepl.model.pending_definitions import PendingDefinitions
 from tranrepl.model.schema_change import SETUP_TAG, SchemaChange
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.schema.redefinition import late_columns, redefined, steps, why_unknown
+from tranrepl.schema.redefinition import DESTINATION_CHANGED, late_columns, redefined, steps, why_unknown
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication
 
@@ -157,7 +158,8 @@ class SchemaFollower:
             if it.change.rows_unknown is not None:
                 source = sources[by_id[it.change.article_id].source_object_id]
                 unknown = UnknownRows(it.change.rows_unknown, _replaced_filter(it.change, by_id))
-                done += reinitialize_or_stop(self._database, self._record, publication, source, unknown)
+                concerns = partial(_concerns, it.change, by_id)
+                done += reinitialize_or_stop(self._database, self._record, publication, source, unknown, concerns)
         return done
 
     def begin_again(self, articles: Sequence[RegisteredArticle]) -> None:
@@ -184,6 +186,14 @@ def _after(pending: Sequence[PendingDefinitions], *digests: str) -> tuple[Pendin
     """Return the pending definitions behind those of a digest."""
     places = [at for at, it in enumerate(pending, start=1) if it.digest in digests]
     return tuple(pending[max(places, default=0) :])
+
+
+def _concerns(change: SchemaChange, by_id: Mapping[int, RegisteredArticle], subscription: str) -> bool:
+    """Return whether a subscription's rows are not known after the change: not where its own table stays."""
+    before, now = by_id[change.article_id], by_id.get(change.new_article_id or 0)
+    if change.rows_unknown != DESTINATION_CHANGED or now is None:
+        return True
+    return before.at(subscription).destination != now.at(subscription).destination
 
 
 def _replaced_filter(change: SchemaChange, by_id: Mapping[int, RegisteredArticle]) -> str | None:

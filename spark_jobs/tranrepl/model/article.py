@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Annotated
 
@@ -90,11 +90,10 @@ class RegisteredArticle(BaseModel):
         there = dict(self.destinations).get(subscription, self.destination)
         return self.model_copy(update={"destination": there, "destinations": ()}) if self.destinations else self
 
-    def joined_by(self, destinations: Mapping[str, TableName]) -> RegisteredArticle:
-        """Return the article with the destinations of subscriptions that are new."""
-        return self.model_copy(
-            update={"destinations": tuple(sorted({**dict(self.destinations), **destinations}.items()))}
-        )
+    def joined_by(self, joining: Collection[str], destinations: Mapping[str, TableName]) -> RegisteredArticle:
+        """Return the article with the destinations of subscriptions that are new, those that have one of their own."""
+        others = {name: table for name, table in self.destinations if name not in joining}
+        return self.model_copy(update={"destinations": tuple(sorted({**others, **destinations}.items()))})
 
     @cached_property
     def key_positions(self) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ _PARTITIONS_CHANGED = (
     "a partition with rows of its own was attached, detached or dropped, and the log does not say which rows those are"
 )
 _NEW_KEY = "its primary key is another one"
+DESTINATION_CHANGED = "its destination was changed to another table"
+"""Nothing else was: a subscription keeps its rows whose own table stays."""
 
 
 def redefined(before: RegisteredArticle, wanted: RegisteredArticle) -> RegisteredArticle | None:
@@ -51,14 +53,13 @@ def why_unknown(before: RegisteredArticle, new: RegisteredArticle, *, follows: b
     gained = [column.name for column in new.columns if column.ordinal not in earlier]
     if new.source_object_id != before.source_object_id:
         return "its source table was replaced by another one"
-    if new.destination != before.destination:
-        return "its destination was changed to another table"
     if gained:
         return f"column {', '.join(gained)} was added to it"
     if new.filter != before.filter:
         return "its row filter changed"
     labels = LabelDifference(before, before.definition, new.definition).why_unknown()
-    return unseen_change(new, before) or labels or (_NEW_KEY if follows and has_new_key(before, new) else None)
+    reason = unseen_change(new, before) or labels or (_NEW_KEY if follows and has_new_key(before, new) else None)
+    return reason or (DESTINATION_CHANGED if new.destination != before.destination else None)
 
 
 def unseen_change(article: RegisteredArticle, known: RegisteredArticle) -> str | None:

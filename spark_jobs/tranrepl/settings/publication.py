@@ -186,7 +186,7 @@ class Article(_Settings):
     destination: Table | None = None
     """The Subscriber's table; without it, a table of the same name."""
     destinations: dict[str, Table] = {}
-    """The tables of Subscribers that have it under another name, by subscription: `{mart: dbo.orders}`."""
+    """Other destination tables at single subscriptions, by the subscription's name: `{mart: dbo.orders}`."""
     columns: Annotated[list[str], Field(min_length=1)] | None = None
     """The published columns (column filter), with the primary key among them; without it, all columns."""
     ins_cmd: InsertCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)

@@ -29,7 +29,7 @@ from tranrepl.subscriber.subscription import SubscriptionPosition
 def require_in_force(opened: OpenDistribution, articles: Iterable[RegisteredArticle]) -> None:
     """Raise TransientError where the log reader has not come to a definition that setup wrote into the log, or has come
     to it since the articles were looked up."""
-    # In this order: the log reader registers what it forgets here.
+    # Pending definitions first: the log reader forgets them in the transaction that registers them.
     pending = opened.database.pending_definitions.of(opened.record)
     in_force = {it.article_id for it in opened.database.articles.registered(opened.record)}
     tables = {of.source_object_id for it in pending for of in it.articles}

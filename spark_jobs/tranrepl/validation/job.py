@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -73,15 +73,15 @@ class _Validation:
 
     def run(self) -> JobResult:
         chosen, started = self._articles(), time.perf_counter()
-        left_out = self.opened.left_out(deliver_stopped=True)
-        waiting = {article for article, since in left_out.items() if since is None}
-        articles = [it for it in chosen if str(it.source) not in waiting]
-        passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
+        articles, _ = self._comparable(chosen)
         with (
             needing_registered_tables(replicate_ddl=self.request.publication.replicate_ddl),
             self.sync_point.held({it.article_id: by_statements(it) for it in articles}) as point,
-            open_comparison_targets(self.sync_point, point, articles) as targets,
+            ExitStack() as stack,
         ):
+            # The way there may have let another one wait.
+            articles, passed = self._comparable(chosen)
+            targets = stack.enter_context(open_comparison_targets(self.sync_point, point, articles))
             point.applier.rollback()
             self._require_same_labels(registered := self._registered(articles))
             met = time.perf_counter()
@@ -105,6 +105,13 @@ class _Validation:
             notices=(*passed, *targets.notices, *resumed),
             error=_failed(self.request, left),
         )
+
+    def _comparable(self, chosen: Sequence[RegisteredArticle]) -> tuple[list[RegisteredArticle], tuple[str, ...]]:
+        """Return the articles that wait for no snapshot, and what to say of the others."""
+        left_out = self.opened.left_out(deliver_stopped=True)
+        waiting = {article for article, since in left_out.items() if since is None}
+        passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
+        return [it for it in chosen if str(it.source) not in waiting], passed
 
     def _resume(self, settled: Sequence[str]) -> list[str]:
         """Resume articles that were stopped because nobody knew whether their rows are right; return them."""

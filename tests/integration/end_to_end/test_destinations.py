@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS, sqlite_execute
 from support.whole_run import good_run, whole_run
+from tranrepl.admin import setup
 from tranrepl.admin.check import check
 from tranrepl.admin.teardown import plan_teardown, tear_down
 from tranrepl.connections import Connection
@@ -119,6 +121,66 @@ def test_a_new_table_is_copied_to_the_subscription_that_has_it_and_no_other(site
     _require_equal(_orders(site, mart="mart.orders"))
 
 
+@pytest.mark.parametrize("site", ["procedures"], indirect=True)
+def test_a_validation_before_the_next_delivery_leaves_a_moved_article_to_its_snapshot(site: Site) -> None:
+    site.set_up()
+    good_run(site)
+    _edit(site, mart="mart.orders")
+    site.set_up()
+    site.at_publisher("INSERT INTO orders VALUES (4, 2, 'd')", "UPDATE orders SET note = 'after' WHERE id = 1")
+    site.read_log().raise_error()
+    validated = site.validate("mart")
+    validated.raise_error()
+    assert any("public.orders still waits for its snapshot" in it for it in validated.notices)
+    good_run(site)
+    _require_equal(_orders(site, mart="mart.orders"))
+
+
+@pytest.mark.parametrize("site", ["procedures"], indirect=True)
+def test_a_subscription_keeps_its_rows_where_the_others_get_another_table(site: Site) -> None:
+    site.set_up()
+    good_run(site)
+    document = site.publication.model_dump(mode="json")
+    document["articles"][1]["destination"] = "public.sales"
+    site.publication = Publication.model_validate(document)
+    site.set_up()
+    site.at_publisher("UPDATE orders SET note = 'after' WHERE id = 1")
+    results = [whole_run(site), good_run(site)]
+    assert {name for it in results for name, result in it.items() if result.snapshot} == {"subscriber snapshot"}
+    found = [
+        execute(it, f"SELECT * FROM {table} ORDER BY id")
+        for it, table in (
+            (site.connections["publisher"], "orders"),
+            (site.connections["subscriber"], "public.sales"),
+            (site.connections["mart"], "mart.sold"),
+        )
+    ]
+    _require_equal(found)
+
+
+@pytest.mark.parametrize("site", ["procedures"], indirect=True)
+def test_a_subscription_may_lose_its_own_table_again_where_setup_stopped(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = site.publication.model_dump(mode="json")
+    whole, places = document["subscriptions"], document["articles"][1]["destinations"]
+    document["subscriptions"], document["articles"][1]["destinations"] = whole[:1], {}
+    site.publication = Publication.model_validate(document)
+    site.set_up()
+    document["subscriptions"], document["articles"][1]["destinations"] = whole, places
+    site.publication = Publication.model_validate(document)
+    with monkeypatch.context() as patched:
+        patched.setattr(setup, "_set_up_subscriber", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            site.set_up()
+    document["articles"][1]["destinations"] = {}
+    site.publication = Publication.model_validate(document)
+    site.set_up()
+    whole_run(site)
+    good_run(site)
+    _require_equal(_orders(site, mart="public.orders"))
+
+
 def test_teardown_names_the_tables_that_stay(site: Site) -> None:
     site.set_up()
     good_run(site)
@@ -166,3 +228,17 @@ def test_tables_that_would_share_procedures_at_one_subscriber_are_refused(site: 
     problems = [it.message for it in check(site.topology).problems if "share" in it.message]
     expected = [f"articles ab.c and a.bc would share the procedure sp_MS{it}_abc" for it in ("ins", "upd", "del")]
     assert problems == expected
+
+
+@pytest.mark.parametrize("site", ["procedures"], indirect=True)
+def test_a_table_of_another_subscription_in_the_same_database_is_refused(site: Site) -> None:
+    site.connections["mart"] = site.connections["subscriber"]
+    document = site.publication.model_dump(mode="json")
+    document["articles"][0]["destinations"] = {"mart": "mart.customers"}
+    document["articles"][1]["destinations"] = {"mart": "public.customers"}
+    site.publication = Publication.model_validate(document)
+    problems = [it.message for it in check(site.topology).problems]
+    assert (
+        "articles public.customers (subscription subscriber) and public.orders (subscription mart) would share table "
+        "public.customers of one database"
+    ) in problems

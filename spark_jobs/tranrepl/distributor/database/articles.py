@@ -61,17 +61,21 @@ class Articles:
             count_articles_changed(connection, record.publication_id)
             return self._of_status(connection, record, ArticleStatus.ACTIVE)
 
-    def join(self, record: PublicationRecord, destinations: Mapping[int, Mapping[str, TableName]]) -> None:
-        """Register, by source tables, the destinations at subscriptions that are new, in every definition: none was
-        applied there."""
+    def join(
+        self,
+        record: PublicationRecord,
+        joining: Collection[str],
+        destinations: Mapping[int, Mapping[str, TableName]],
+    ) -> None:
+        """Register, by source tables, the destinations at subscriptions that are new (`joining`), in every definition:
+        none was applied there."""
         with self._database.transaction() as connection:
-            join_pending(connection, record.publication_id, destinations)
+            join_pending(connection, record.publication_id, joining, destinations)
             for it in self._of_status(connection, record, *ArticleStatus):
-                added = destinations.get(it.source_object_id)
-                if added:
-                    found = _places(it.joined_by(added))
+                joined = it.joined_by(joining, destinations.get(it.source_object_id, {}))
+                if joined != it:
                     mine = msarticles.c.article_id == it.article_id
-                    connection.execute(msarticles.update().where(mine).values(destinations=found))
+                    connection.execute(msarticles.update().where(mine).values(destinations=_places(joined)))
             count_articles_changed(connection, record.publication_id)
 
     def reserve_ids(self, count: int) -> tuple[int, ...]:

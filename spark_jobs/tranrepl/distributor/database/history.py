@@ -182,14 +182,14 @@ class History:
     def log_reader_has_failed(self, record: PublicationRecord) -> bool:
         """Return whether the last run of the log reader ended in an error that is not transient: a person has to do
         something, which may be setup. One that read all the log has not failed, even if it missed a table. One that met
-        an edited file read nothing: the run before it counts."""
+        an edited file and read nothing does not count: the run before it does."""
         history = mslogreader_history.c
         newest = (
             sa.select(msrepl_errors.c.error_type, msrepl_errors.c.error_code)
             .select_from(mslogreader_history.outerjoin(msrepl_errors, history.error_id == msrepl_errors.c.id))
             .where(
                 history.publication_id == record.publication_id,
-                msrepl_errors.c.error_code.is_distinct_from(NOT_REGISTERED),
+                sa.or_(msrepl_errors.c.error_code.is_distinct_from(NOT_REGISTERED), history.delivered_transactions > 0),
             )
             .order_by(history.id.desc())
             .limit(1)
@@ -198,7 +198,7 @@ class History:
             found = connection.execute(newest).one_or_none()
         if found is None or found.error_type in (None, ErrorKind.TRANSIENT):
             return False
-        return bool(found.error_code != ARTICLE_DOES_NOT_EXIST)
+        return found.error_code not in (ARTICLE_DOES_NOT_EXIST, NOT_REGISTERED)
 
     def last_known_watermark(self, record: PublicationRecord, subscription: SubscriptionRecord) -> bytes | None:
         """Return where the last run that knew it left the Subscriber; None before the first."""

@@ -60,12 +60,16 @@ def read_pending(connection: sa.Connection, publication_id: int) -> tuple[Pendin
 
 
 def join_pending(
-    connection: sa.Connection, publication_id: int, destinations: Mapping[int, Mapping[str, TableName]]
+    connection: sa.Connection,
+    publication_id: int,
+    joining: Collection[str],
+    destinations: Mapping[int, Mapping[str, TableName]],
 ) -> None:
     """Give pending definitions, by source tables, the destinations at subscriptions that are new."""
     known = _locked(connection, publication_id)
     joined = [
-        (it, tuple(of.joined_by(destinations.get(of.source_object_id, {})) for of in it.articles)) for it in known
+        (it, tuple(of.joined_by(joining, destinations.get(of.source_object_id, {})) for of in it.articles))
+        for it in known
     ]
     _write(connection, publication_id, [it.model_copy(update={"articles": of}) for it, of in joined])
 

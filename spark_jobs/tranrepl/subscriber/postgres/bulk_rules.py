@@ -28,7 +28,7 @@ class ApplyRules:
         self._session = session
         self._articles = articles
         self.unedited: frozenset[tuple[int, Operation]] = _unedited(session, articles)
-        """Whose generated procedures are as setup made them."""
+        """Applied by a statement, or by a generated procedure as setup made it."""
         self.bulk: BulkRules = bulk_rules(session, articles, self.unedited)
         self.operations: Mapping[int, Operations] = self.bulk.operations
         """What may go in bulk; another object from the moment on that it is something else."""
@@ -81,8 +81,8 @@ def bulk_rules(
     unedited: Collection[tuple[int, Operation]],
     known: BulkRules = NOTHING_KNOWN,
 ) -> BulkRules:
-    """Read the catalogue, for all articles at once. `unedited`: whose generated procedures are as setup made them;
-    `known`: what there is to say of other articles, which is not read again."""
+    """Read the catalogue, for all articles at once. `unedited`: applied by a statement, or by a generated procedure as
+    setup made it; `known`: what there is to say of other articles, which is not read again."""
     numbers = list(articles)
     names = [qualified(articles[it].destination).as_string(session) for it in numbers]
     rows = session.execute(_TABLES, [numbers, names]).fetchall()

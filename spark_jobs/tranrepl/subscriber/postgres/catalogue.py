@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from psycopg import sql
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
@@ -92,7 +93,8 @@ def _asked(places: Sequence[Place]) -> list[list[str]]:
 def _destination(table: TableDescription) -> Destination:
     refusal = None
     if table.kind not in _TABLES:
-        moved = f'ALTER TABLE {qualified(table.name).as_string(None)} RENAME TO "{table.name.table}_before"'
+        name = sql.Identifier(f"{table.name.table}_before").as_string(None)
+        moved = f"ALTER TABLE {qualified(table.name).as_string(None)} RENAME TO {name}"
         refusal = Refusal(f"is a {table.kind}", f"{moved}; `tranrepl setup FILE` then creates the table")
     key = frozenset(it.name for it in table.key)
     return Destination({it.name: _column(it) for it in table.columns}, (key,) if key else (), refusal=refusal)
