@@ -1,13 +1,15 @@
 """Airflow's own scheduler at work: schedules, backfills, a Subscriber that is restored or away, a missing pool, a late
-run, alerts. What how-to/alerts.md and continuous-agents.md write is taken from there, literally.
+run, alerts. What how-to/backfill.md, alerts.md and continuous-agents.md write is taken from there, literally.
 
-One start of its components serves all, and jobs run on the tests' Spark session: about two minutes in all.
+One start of its components serves all, and jobs run on the tests' Spark session: about eight minutes in all, six of
+which are the backfill's three intervals, beside everything else.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import secrets
 import shlex
@@ -29,6 +31,7 @@ from support.airflow_home import AirflowHome, metadata_on
 from support.checkout import CHECKOUT, shell_blocks
 from support.concurrent_writers import item_writer
 from support.databases import Databases, connection_environment
+from support.embedded_postgres import embedded_bindir
 from support.observed import AUDIT, ITEM, audits, make_transactions, stored_commands
 from support.processes import free_port
 from support.proxy import Proxy
@@ -47,6 +50,10 @@ _INTERVAL = timedelta(seconds=10)
 _RUN_FOR = timedelta(seconds=15)
 _AWAY_SECONDS = 4
 _HOW_TO = CHECKOUT / "docs" / "how-to"
+_VENDOR = (
+    "CREATE SCHEMA purchasing",
+    "CREATE TABLE purchasing.vendor (vendor_id int PRIMARY KEY, credit_rating int)",
+)
 _NO_GAP = timedelta(seconds=10)
 """Between the end of a run and the beginning of the next, on a machine that has other work to do."""
 
@@ -67,8 +74,8 @@ def _at_least(count: int, found: list[Any]) -> list[Any]:
 
 @pytest.fixture
 def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> dict[str, Site]:
-    """Set up `live`, which runs every ten seconds, `past`, which was due in one minute of last month only, and
-    `steady`, whose agents are continuous."""
+    """Set up `live`, which runs every ten seconds, `past`, which was due in one minute of last month only, `steady`,
+    whose agents are continuous, and `purchasing`, the demo's, with intervals of two minutes."""
     minute = _past_minute()
     settings: dict[str, dict[str, Any]] = {
         "live": {"schedule": "* * * * * */10"},
@@ -78,13 +85,14 @@ def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> dict[str, 
             "latency_threshold": 1,
         },
         "steady": {**_settings_of("continuous-agents.md", "schedule: continuous"), "run_for": _RUN_FOR.seconds},
+        "purchasing": {"schedule": "*/2 * * * *"},
     }
     made: dict[str, Site] = {}
     for name, written in settings.items():
         site = made[name] = Site(
             databases(),
             tmp_path / "store" / name,
-            ["public.item"],
+            ["purchasing.vendor" if name == "purchasing" else "public.item"],
             spark,
             [{"name": "reporting", "connection": f"{name}_subscriber"}],
             publication=name,
@@ -93,10 +101,11 @@ def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> dict[str, 
             **written,
         )
         site.connections = _named(name, site.databases)
-        site.at_publisher(ITEM)
+        site.at_publisher(*(_VENDOR if name == "purchasing" else [ITEM]))
         site.set_up()
-        site.at_publisher(AUDIT)
-        site.at_subscriber(AUDIT)
+        if name != "purchasing":
+            site.at_publisher(AUDIT)
+            site.at_subscriber(AUDIT)
     return made
 
 
@@ -261,8 +270,9 @@ def test_the_scheduler(
     tmp_path: Path,
 ) -> None:
     live, past = sites["live"], sites["past"]
-    expected = {"live", "past", "vendor_report", "address_report"}
+    expected = {"live", "past", "vendor_report", "address_report", "purchasing"}
     _wait("DAGs", lambda: expected <= {dag["dag_id"] for dag in api.get("/dags", limit=100)["dags"]})
+    typing = _type_the_page_of_backfills(airflow, sites["purchasing"], tmp_path)
     api.unpause("vendor_report")
     api.unpause("address_report")
     api.unpause("past")
@@ -297,6 +307,7 @@ def test_the_scheduler(
     assert {it["summary"] for it in late} == {"past: run is late"}
     api.pause("past")
     _assert_the_alert_arrived(pager, changes, mailbox)
+    _assert_each_interval_was_delivered_by_itself(typing, sites["purchasing"], api, tmp_path)
     _assert_that_runs_follow_one_another_while_changes_arrive(sites["steady"], api, network)
 
 
@@ -314,6 +325,41 @@ def _assert_the_alert_arrived(pager: Hook, changes: Hook, mailbox: Mailbox) -> N
     (mail,) = _wait("the mail", lambda: [it for it in mailbox.messages if it["Subject"] == alert["summary"]])
     assert (mail["To"], mail["From"]) == ("dba@example.com", "tranrepl@example.com")
     assert alert["next_steps"].splitlines()[0] in str(mail.get_body().get_content())
+
+
+def _type_the_page_of_backfills(airflow: AirflowHome, site: Site, folder: Path) -> subprocess.Popen[bytes]:
+    """Start what backfill.md types, with intervals of two minutes; this takes three of them."""
+    site.at_publisher("INSERT INTO purchasing.vendor VALUES (1, 5)")
+    (block,) = shell_blocks(_HOW_TO / "backfill.md")
+    setting, *commands = block.text.splitlines()
+    assert setting == ". .demo/connections.sh"
+    script = "\n".join(commands).replace("sleep 300", "sleep 120").replace("-5 minutes", "-2 minutes")
+    # From an interval's beginning on: before the fourth one ends, Airflow's commands and the three runs are done.
+    script = script.replace("first=", "sleep $((122 - $(date +%s) % 120))\nfirst=")
+    publisher = site.databases.uris["AIRFLOW_CONN_PUBLISHER"]
+    path = os.pathsep.join([airflow.environment["PATH"], str(embedded_bindir())])
+    with (folder / "logs" / "typed_backfill.log").open("wb") as log:
+        return subprocess.Popen(
+            ["/bin/bash", "-e", "-c", script],
+            env={**airflow.environment, "PATH": path, "PUBLISHER": publisher},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _assert_each_interval_was_delivered_by_itself(
+    typing: subprocess.Popen[bytes], site: Site, api: Api, folder: Path
+) -> None:
+    assert typing.wait(2 * _PATIENCE_SECONDS) == 0, (folder / "logs" / "typed_backfill.log").read_text(encoding="utf-8")
+    runs = _wait("the three runs", lambda: _at_least(3, api.runs("purchasing", "backfill")))
+    api.pause("purchasing")
+    assert {run["state"] for run in runs} == {"success"}
+    # The row that was there before may come with the first, or with the scheduled run of the interval before it.
+    first, *others = (api.delivered(run) for run in runs)
+    assert first in (1, 2)
+    assert others == [1, 1]
+    assert site.at_subscriber("SELECT * FROM purchasing.vendor") == [(1, 3)]
 
 
 def _assert_that_runs_follow_one_another_while_changes_arrive(site: Site, api: Api, network: Proxy) -> None:

@@ -22,6 +22,7 @@ _RUN_BY = {
     "docs/how-to/a-batch-failed.md": ("tests/integration/cli/test_runbook.py", "RUNBOOK"),
     "docs/how-to/snapshot.md": (_HOW_TOS, "how-to/snapshot.md"),
     "docs/how-to/restore.md": ("tests/integration/cli/test_restoring.py", '"restore.md"'),
+    "docs/how-to/backfill.md": (_SCHEDULER, "backfill.md"),
     "docs/how-to/alerts.md": (_SCHEDULER, "alerts.md"),
     "docs/how-to/metrics.md": ("tests/integration/cli/test_metrics.py", '"metrics.md"'),
     "docs/how-to/validate.md": (_HOW_TOS, "how-to/validate.md"),
