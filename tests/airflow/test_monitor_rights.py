@@ -11,6 +11,7 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from airflow.models import Log
 from airflow.models.dag import DagModel
@@ -335,6 +336,9 @@ def test_a_failing_commands_row_is_shown_at_both_ends_to_those_who_may_see_value
         assert "reporting id table public.item lacks the registered column note 2 xact 0" in row("USER")
     finally:
         site.at_publisher("ALTER TABLE item RENAME remark TO note")
+    with psycopg.connect(**site.databases.publisher.libpq_parameters("test")) as session:  # type: ignore[arg-type]
+        session.execute("LOCK TABLE item")
+        assert "lock timeout" in row("USER")
 
 
 def test_the_last_check_is_shown_with_its_problems(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tranrepl.settings.publication import Publication
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.actions import Action, ActionRequest, dag_id_of
 from tranrepl_airflow.monitor.commands import Transaction, shown_transactions
-from tranrepl_airflow.monitor.compared_rows import compared_row
+from tranrepl_airflow.monitor.compared_rows import compared_rows
 from tranrepl_airflow.monitor.errors import ShownError, next_transaction, open_failures
 from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
 from tranrepl_airflow.monitor.queries import STORE, query_store
@@ -120,7 +120,7 @@ class ActionRoutes:
         if values and loss is not None:
             failures, _ = _failures(publication, values=True)
             failing = [it for it in failures if (it.subscription, it.xact_seqno) == (subscription, loss.xact_seqno)]
-            row = compared_row(publication, failing[0]) if failing else None
+            row = next(iter(compared_rows(publication, failing[:1]).values()), None)
         shown = {"name": name, "subscription": subscription, "loss": loss, "problem": problem, "row": row}
         return self._renderer.page(request, "skip.html", shown)
 

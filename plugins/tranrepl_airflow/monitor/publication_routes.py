@@ -23,7 +23,7 @@ from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
 from tranrepl_airflow.monitor.background_queries import BackgroundQueries
 from tranrepl_airflow.monitor.chart_words import quantiles_in_words
-from tranrepl_airflow.monitor.compared_rows import ComparedRow, compared_row
+from tranrepl_airflow.monitor.compared_rows import ComparedRow, compared_rows
 from tranrepl_airflow.monitor.errors import ErrorList, ErrorQuestion
 from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
@@ -263,8 +263,7 @@ def _rows_of_open_errors(selection: Selection, pending: PendingPart[ErrorList]) 
     if not selection.may_edit:
         return {}
     with suppress(HTTPException):
-        found = [(it.id, compared_row(selection.publication, it)) for it in pending.answer().errors if it.open]
-        return {number: row for number, row in found if row is not None}
+        return compared_rows(selection.publication, [it for it in pending.answer().errors if it.open])
     return {}
 
 

@@ -76,10 +76,11 @@ class TransactionPage:
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """The row that a command is of: its key, as it was before."""
+    """The row that a command is of: its key, as it was before and as it is after an UPDATE of it."""
 
     article: RegisteredArticle
     key: Sequence[tuple[str, str | None]]
+    new_key: Sequence[tuple[str, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,12 @@ class StoredCommands:
         """Return which row a command is of; None where it is not stored, or of no single row."""
         for row, articles in self._at(place):
             article = articles.get(row["article_id"])
-            found = None if article is None else command_key_values(article, Operation(row["operation"]), row)
-            return None if article is None or found is None else CommandRow(article, found)
+            if article is None:
+                return None
+            operation = Operation(row["operation"])
+            found = command_key_values(article, operation, row)
+            new = command_key_values(article, Operation.INSERT, row) if operation is Operation.UPDATE else None
+            return None if found is None else CommandRow(article, found, new or found)
         return None
 
     def _at(self, place: CommandPlace) -> Iterator[tuple[Mapping[str, Any], dict[int, RegisteredArticle]]]:

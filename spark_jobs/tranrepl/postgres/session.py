@@ -197,6 +197,15 @@ def refused_for_good(text: str) -> bool:
     return "FATAL:" in text and not any(reason in text for reason in _TRANSIENT_REFUSALS)
 
 
+def answer_soon(session: Session) -> None:
+    """Let the transaction's statements end after three seconds, one of them for a lock: somebody looks at a page, and
+    whoever has left it leaves no statement behind."""
+    session.execute(
+        "SELECT pg_catalog.set_config('statement_timeout', '3s', true), "
+        "pg_catalog.set_config('lock_timeout', '1s', true)"
+    )
+
+
 def read_clock(session: Session) -> datetime:
     """Return the server's time. Raises psycopg.Error."""
     (now,) = session.execute("SELECT pg_catalog.clock_timestamp()").fetchall()[0]

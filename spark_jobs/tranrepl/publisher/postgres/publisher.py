@@ -21,7 +21,7 @@ from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.catalogue import describe_tables
 from tranrepl.postgres.script_check import refusal
-from tranrepl.postgres.session import Session, read_clock, translated_errors
+from tranrepl.postgres.session import Session, answer_soon, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems, no_such_table
@@ -138,7 +138,8 @@ class PostgresPublisher:
         return sum(it.bytes for it in table_sizes(self.session, article).values())
 
     def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
-        with translated_errors(self.where):
+        with translated_errors(self.where), self.session.transaction():
+            answer_soon(self.session)
             return list(rows_of_keys(self.session, article, [[*key]]).values())
 
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:

@@ -12,7 +12,7 @@ from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import DefinedType
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.comparison_forms import select_rows_of_keys
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.session import Session, answer_soon, translated_errors
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
@@ -162,7 +162,8 @@ class PostgresSubscriber(Subscriber):
     def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[Values]:
         (target,) = find_targets(self.driver, self.where, [article])
         query = select_rows_of_keys(qualified(article.destination), target.columns, article.key_positions, [key])
-        with translated_errors(self.where):
+        with translated_errors(self.where), self.driver.transaction():
+            answer_soon(self.driver)
             return [list(row) for row in self.driver.execute(query).fetchall()]
 
     def find_durable_watermark(self) -> bytes | None:
