@@ -81,6 +81,8 @@ def translate(where: str, error: Exception) -> ReplicationError:
     number = error_number(error)
     code = None if number is None else str(number)
     kind = Codes.MARIADB.value.kind(code)
+    if number is None and isinstance(error, pymysql.err.ProgrammingError):
+        return ConfigurationError(f"{where}: {error_text(error)}")
     if number is None:
         return TransientError(f"{where}: {error_text(error)}")
     return CLASS_OF_KIND[kind](f"{where}: {error_text(error)}", **Codes.MARIADB.value.numbered(code))

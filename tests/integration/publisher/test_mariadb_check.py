@@ -8,6 +8,7 @@ import pytest
 
 from support.mariadb import MariaDbServer
 from support.publishers import PublisherSite, mariadb_under_test, publishing_mariadb
+from tranrepl.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +34,42 @@ def test_a_child_whose_rows_change_with_its_parents_is_refused(site: PublisherSi
         "CREATE TABLE parent (id int PRIMARY KEY)",
         "CREATE TABLE `odd-child` (id int PRIMARY KEY, p int, CONSTRAINT own FOREIGN KEY (p) REFERENCES parent (id) "
         "ON DELETE SET NULL)",
+        "CREATE TABLE `käse/größe` (id int PRIMARY KEY, p int, CONSTRAINT other FOREIGN KEY (p) "
+        "REFERENCES parent (id) ON DELETE CASCADE)",
         "CREATE TABLE quiet (id int PRIMARY KEY, p int, FOREIGN KEY (p) REFERENCES parent (id))",
     )
     (problem,) = _problems(site, "odd-child")
     assert "foreign key own changes its rows where shop/parent changes" in problem
+    assert "foreign key other changes its rows" in _problems(site, "käse/größe")[0]
     assert _problems(site, "quiet") == _problems(site, "parent") == []
 
 
 def test_a_table_without_transactions_is_refused(site: PublisherSite) -> None:
     site.server.execute("CREATE TABLE plain (id int PRIMARY KEY) ENGINE = MyISAM")
     assert "engine MyISAM" in _problems(site, "plain")[0]
+
+
+def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -> None:
+    site.server.execute(
+        "CREATE TABLE `100%s` (id int PRIMARY KEY, `of %%` longblob)",
+        "INSERT INTO `100%s` VALUES (1, NULL), (2, 'ab'), (3, REPEAT('a', 600000))",
+        "SET GLOBAL max_allowed_packet = 1048576",
+    )
+    try:
+        site.set_up("100%s")
+        (article,) = site.articles
+        with (
+            site.opened() as publisher,
+            publisher.snapshot(10, print) as snapshot,
+            snapshot.source.session("test") as session,
+        ):
+            rows = session.rows_of_keys(article, [["1"], ["2"]])
+            assert list(rows.values()) == [["1", None], ["2", r"\x6162"]]
+            (whole,) = session.ranges(article, None)
+            with pytest.raises(DataError, match="longer than max_allowed_packet"):
+                list(session.lines(whole))
+    finally:
+        site.server.execute("SET GLOBAL max_allowed_packet = DEFAULT")
 
 
 @pytest.mark.parametrize(

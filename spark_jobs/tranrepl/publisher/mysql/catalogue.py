@@ -209,8 +209,10 @@ def article_problems(
 def _cascade_problems(session: Session, where: str, table: TableName) -> Iterator[ConfigurationError]:
     """Yield an error for each foreign key by which the server changes the table's rows without a word in its log."""
     found = session.execute(
-        "SELECT id, ref_name FROM information_schema.innodb_sys_foreign WHERE for_name = %s AND type & %s",
-        [_file_name(table), _CASCADES],
+        "SELECT id, ref_name FROM information_schema.innodb_sys_foreign WHERE BINARY for_name = "
+        "CONCAT(CAST(CONVERT(%s USING filename) AS BINARY), '/', CAST(CONVERT(%s USING filename) AS BINARY)) "
+        "AND type & %s",
+        [table.schema, table.table, _CASCADES],
     )
     for key, parent in found:
         name = str(key).rpartition("/")[2]
@@ -221,12 +223,3 @@ def _cascade_problems(session: Session, where: str, table: TableName) -> Iterato
             "RESTRICT; a trigger may change the rows instead: its changes are in the log",
             article=str(table),
         )
-
-
-def _file_name(table: TableName) -> str:
-    """Return a table's name as InnoDB's catalogue has it."""
-    parts = (
-        "".join(it if it.isascii() and (it.isalnum() or it == "_") else f"@{ord(it):04x}" for it in part)
-        for part in (table.schema, table.table)
-    )
-    return "/".join(parts)

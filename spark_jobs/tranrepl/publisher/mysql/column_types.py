@@ -27,7 +27,6 @@ _PLAIN = {
     "uuid": "uuid",
     "inet4": "inet",
     "inet6": "inet",
-    "vector": "text",
     **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
     **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob", "binary", "varbinary"), BYTES),
     **dict.fromkeys(

@@ -192,7 +192,7 @@ class _Answering:
     def _lines(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> Iterator[bytes]:
         statement, bound = self._query(article, keys)
         with self.session.driver.cursor(SSCursor) as cursor:
-            cursor.execute(statement, bound)
+            cursor.execute(statement, bound or None)
             while rows := cursor.fetchmany(_ROWS):
                 lines = [line for (line,) in rows]
                 if None in lines:
@@ -212,23 +212,29 @@ class _Answering:
                 [article.source.schema, article.source.table],
             )
         )
-        texts = {it.name: declared(spelled[it.name]).text(it.name).replace("%", "%%") for it in article.columns}
-        line = f"CONCAT_WS('\t', {', '.join(_escaped(it) for it in texts.values())})"
-        selected = f"SELECT {line} FROM {qualified(article.source)}"  # noqa: S608 - quoted
-        if keys is None:
-            return selected.replace("%%", "%"), []
+        texts = {it.name: declared(spelled[it.name]).text(it.name) for it in article.columns}
+        # NULL where one of its values is NULL: a value that is too long must not become an ordinary NULL.
+        line = ", '\t', ".join(_escaped(name, text) for name, text in texts.items())
+        selected = f"SELECT CONCAT({line}) FROM {qualified(article.source)}"  # noqa: S608 - quoted
+        if not keys:
+            return selected if keys is None else f"{selected} WHERE FALSE", []
         names = [article.columns[at].name for at in article.key_positions]
-        one = " AND ".join(f"{texts[it]} = %s" for it in names)
-        where = " OR ".join(f"({one})" for _ in keys) or "FALSE"
-        return f"{selected} WHERE {where}", [value for key in keys for value in key]
+        one = " AND ".join(f"{_formatted(texts[it])} = %s" for it in names)
+        where = " OR ".join(f"({one})" for _ in keys)
+        return f"{_formatted(selected)} WHERE {where}", [value for key in keys for value in key]
 
 
 def qualified(name: TableName) -> str:
     return f"{quoted(name.schema)}.{quoted(name.table)}"
 
 
-def _escaped(text: str) -> str:
-    """Return SQL that writes a text as a value of an image's line."""
+def _formatted(text: str) -> str:
+    """Return SQL as a statement has it whose values are bound: the driver formats that."""
+    return text.replace("%", "%%")
+
+
+def _escaped(column: str, text: str) -> str:
+    """Return SQL that writes a column's text as a value of an image's line."""
     for character, escape in _ESCAPES:
         text = f"REPLACE({text}, '{character}', '{escape}')"
-    return f"COALESCE({text}, '\\N')"
+    return f"IF({quoted(column)} IS NULL, '\\N', {text})"

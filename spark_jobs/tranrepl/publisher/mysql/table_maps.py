@@ -282,7 +282,8 @@ def _collations(default: bytes | None, each: bytes | None, columns: list[int]) -
     reader = Reader(default)
     found = dict.fromkeys(columns, reader.packed())
     while not reader.is_over:
-        found[columns[reader.packed()]] = reader.packed()
+        at = columns[reader.packed()]
+        found[at] = reader.packed()
     return found
 
 

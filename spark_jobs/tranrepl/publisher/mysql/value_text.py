@@ -104,7 +104,12 @@ def _texts(  # noqa: C901 — a table of types
         case ColumnType.VECTOR:
             return _vectors(data, starts, lengths)
         case ColumnType.BLOB_COMPRESSED | ColumnType.VARCHAR_COMPRESSED:
-            return _each(data, starts, lengths, partial(_inflated, charset=_charset(column, charsets), of=charsets))
+            return _each(
+                data,
+                starts,
+                lengths,
+                partial(_inflated, type_name=type_name, charset=_charset(column, charsets), of=charsets),
+            )
         case _:
             return _characters(data, column, type_name, starts, lengths, charsets)
 
@@ -377,7 +382,7 @@ def _inet6(value: bytes) -> str:
     return f"{':'.join(groups[:at])}::{':'.join(groups[at + 1 :])}"
 
 
-def _inflated(value: bytes, charset: str, of: Charsets) -> str:
+def _inflated(value: bytes, type_name: str, charset: str, of: Charsets) -> str:
     """Return a value of a COMPRESSED column: its first byte says whether the rest is compressed, and in how many bytes
     its length follows."""
     if value:
@@ -385,7 +390,9 @@ def _inflated(value: bytes, charset: str, of: Charsets) -> str:
         value = (
             value[1:] if value[0] == 0 else zlib.decompress(value[1 + count :], -zlib.MAX_WBITS if value[0] & 8 else 15)
         )
-    return value.hex().upper() if charset == BINARY else of.decoded(value, charset)
+    if charset != BINARY:
+        return of.decoded(value, charset)
+    return f"{_MARK if type_name == BYTES else ''}{value.hex().upper()}"
 
 
 def _vectors(data: LogBytes, starts: Ints, lengths: Ints) -> Texts:

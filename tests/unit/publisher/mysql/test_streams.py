@@ -210,3 +210,12 @@ def test_rows_of_all_kinds_of_tables(flavor: Flavor, entry: dict[str, Any]) -> N
             Decoder(articles, _CHARSETS).changes(block)
         return
     assert [(before, after) for _, _, before, after in _rows(Decoder(articles, _CHARSETS).changes(block))] == expected
+
+
+def test_columns_of_another_collation_than_most_have_their_own() -> None:
+    varchars = bytes([15]) * 13
+    # Of thirteen columns the third has number 47, all others 45: the server lists it as an exception.
+    exceptions = bytes([45, 2, 47])
+    body = b"\1\0\1s\0\1t\0" + bytes([13]) + varchars + bytes([26]) + b"\x28\0" * 13 + bytes(2)
+    table = read_table_map(body + bytes([2, len(exceptions)]) + exceptions, Flavor.MARIADB)
+    assert [it.collation for it in table.columns] == [45, 45, 47, *[45] * 10]

@@ -118,3 +118,18 @@ def test_a_value_is_its_servers_text(value: dict[str, Any]) -> None:
     text = _unpacked(value, "text")
     expected = None if text is None else text.decode()
     assert _read(value) == [expected, None, expected]
+
+
+@pytest.mark.parametrize("stored", [b"\x00ab", b"\x81\x02" + zlib.compress(b"ab")])
+def test_compressed_bytes_have_the_mark_of_bytes(stored: bytes) -> None:
+    column = LoggedColumn(ColumnType.BLOB_COMPRESSED, b"\x01", nullable=True, collation=1)
+    texts = column_texts(
+        LogBytes(np.frombuffer(stored, dtype=np.uint8)),
+        column,
+        "bytea",
+        np.array([0]),
+        np.array([len(stored)]),
+        Charsets({1: "binary"}),
+    )
+    assert texts.made is not None
+    assert texts.made.tobytes() == rb"\x6162"
