@@ -73,6 +73,43 @@ def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -
 
 
 @pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("SELECT change_it()", "in the binary log as statements"),
+        ("INSERT INTO logged VALUES (2, RAND())", "in the binary log as statements"),
+        ("SET STATEMENT max_statement_time = 0 FOR TRUNCATE logged", "names table shop.logged: SET STATEMENT"),
+    ],
+)
+def test_changes_that_are_no_rows_in_the_log_end_the_reading(site: PublisherSite, statement: str, reason: str) -> None:
+    site.server.execute(
+        "CREATE OR REPLACE TABLE logged (id int PRIMARY KEY, n double)",
+        "CREATE OR REPLACE FUNCTION change_it() RETURNS int DETERMINISTIC MODIFIES SQL DATA "
+        "BEGIN INSERT INTO logged VALUES (3, 3); RETURN 1; END",
+    )
+    site.set_up("logged")
+    with site.server.session() as session:
+        for it in ("SET SESSION binlog_format = STATEMENT", statement):
+            session.execute(it)
+        session.commit()
+    with site.opened() as publisher:
+        refusal = site.parts(publisher)[-1].refusal
+    assert refusal is not None
+    assert reason in refusal.error.message
+
+
+def test_rows_of_a_column_that_is_not_as_registered_are_refused(site: PublisherSite) -> None:
+    site.server.execute("CREATE TABLE turned (id int PRIMARY KEY, n decimal(10,2))")
+    site.set_up("turned")
+    site.server.execute("ALTER TABLE turned MODIFY n decimal(10,4)")
+    with site.opened() as publisher:
+        after = publisher.end_of_log()
+        site.server.execute("INSERT INTO turned VALUES (1, 1.5)")
+        unreadable = site.parts(publisher, after)[-1].unreadable
+    assert unreadable is not None
+    assert "column n is not in the log as it is registered" in unreadable.error.message
+
+
+@pytest.mark.parametrize(
     ("setting", "value", "usual"),
     [
         ("binlog_row_image", "MINIMAL", "FULL"),

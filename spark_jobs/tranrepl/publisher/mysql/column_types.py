@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass
 
 from tranrepl.mysql.session import quoted
+from tranrepl.publisher.mysql.table_maps import ColumnType, LoggedColumn
 from tranrepl.publisher.mysql.value_text import BYTES
 
 _DECLARED = re.compile(r"(?P<name>\w+)(?:\((?P<first>\d+)(?:,(?P<second>\d+))?\))?(?P<rest>.*)")
@@ -93,3 +94,45 @@ def declared(spelling: str) -> DeclaredType:
         return DeclaredType(spelling, spelling, None, None, unsigned=False)
     first, second = (None if found[it] is None else int(found[it]) for it in ("first", "second"))
     return DeclaredType(spelling, found["name"], first, second, "unsigned" in found["rest"])
+
+
+_LOGGED = {
+    ColumnType.TINY: ("smallint",),
+    ColumnType.SHORT: ("smallint", "integer"),
+    ColumnType.INT24: ("integer",),
+    ColumnType.LONG: ("integer", "bigint"),
+    ColumnType.LONGLONG: ("bigint", "numeric"),
+    ColumnType.FLOAT: ("real",),
+    ColumnType.DOUBLE: ("double precision",),
+    ColumnType.DECIMAL: ("numeric",),
+    ColumnType.YEAR: ("smallint",),
+    ColumnType.DATE: ("date",),
+    ColumnType.TIME: ("interval",),
+    ColumnType.DATETIME: ("timestamp",),
+    ColumnType.TIMESTAMP: ("timestamp",),
+    ColumnType.BIT: ("bigint", "numeric"),
+    ColumnType.ENUM: ("text",),
+    ColumnType.SET: ("text",),
+    ColumnType.GEOMETRY: (BYTES,),
+    ColumnType.STRING: ("character varying", "text", BYTES, "uuid", "inet"),
+    **dict.fromkeys((ColumnType.VARCHAR, ColumnType.VARCHAR_COMPRESSED), ("character varying", "text", BYTES)),
+    **dict.fromkeys((ColumnType.BLOB, ColumnType.BLOB_COMPRESSED), ("text", BYTES)),
+}
+
+
+def is_of_type(column: LoggedColumn, type_name: str) -> bool:
+    """Return whether a column of the log can be the one that was registered with this type; any one can where$
+    no type is registered."""
+    if not type_name:
+        return True
+    base, _, rest = type_name.partition("(")
+    if base.partition(" without")[0] not in _LOGGED.get(column.type, ()):
+        return False
+    match column.type:
+        case ColumnType.DECIMAL:
+            return rest == f"{column.metadata[0]},{column.metadata[1]})"
+        case ColumnType.DATETIME | ColumnType.TIMESTAMP:
+            return rest.partition(")")[0] == str(column.metadata[0])
+        case ColumnType.SHORT | ColumnType.LONG | ColumnType.LONGLONG:
+            return base == _LOGGED[column.type][column.unsigned]
+    return True

@@ -25,6 +25,7 @@ from tranrepl.publisher.changes import (
     cells_differ,
 )
 from tranrepl.publisher.mysql.charsets import Charsets
+from tranrepl.publisher.mysql.column_types import is_of_type
 from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, EventBlock, EventType, tagged_commit_time
 from tranrepl.publisher.mysql.row_places import ImageLayout, row_starts
 from tranrepl.publisher.mysql.table_maps import Flavor, LoggedTable, read_table_map
@@ -47,6 +48,8 @@ _FULL_METADATA = (
     "SET GLOBAL binlog_row_metadata = FULL, and in the server's configuration; then `tranrepl reinitialize FILE`: what "
     "was logged before cannot be read"
 )
+
+_REGISTER = "`tranrepl setup FILE` registers the table as it is now, then `tranrepl reinitialize FILE`"
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,18 @@ def _wanted(table: LoggedTable, article: RegisteredArticle) -> tuple[int, ...]:
     if gone:
         raise DataError(
             f"table {table.name} was altered: column {gone[0]} is not in the log any more",
-            remedy="`tranrepl setup FILE` registers the table as it is now, then `tranrepl reinitialize FILE`",
+            remedy=_REGISTER,
+            article=str(article.source),
+        )
+    altered = [
+        it.name
+        for it in article.columns
+        if it.ordinal != numbers[it.name] + 1 or not is_of_type(table.columns[numbers[it.name]], it.type_name)
+    ]
+    if altered:
+        raise DataError(
+            f"table {table.name} was altered: column {altered[0]} is not in the log as it is registered",
+            remedy=_REGISTER,
             article=str(article.source),
         )
     return tuple(numbers[it.name] for it in article.columns)

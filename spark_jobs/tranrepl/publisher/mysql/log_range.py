@@ -34,7 +34,7 @@ from tranrepl.publisher.mysql.events import (
 from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, find_groups
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
 from tranrepl.publisher.mysql.row_places import LogBytes
-from tranrepl.publisher.mysql.statements import changes_rows, meaning
+from tranrepl.publisher.mysql.statements import Effect, is_of_transactions, meaning
 from tranrepl.publisher.mysql.table_maps import Flavor
 
 _MOST_BYTES = 1 << 30
@@ -46,6 +46,8 @@ _MAY_END = (
     EventType.TRANSACTION_PAYLOAD,
     EventType.QUERY_COMPRESSED,
 )
+_BEFORE_STATEMENT = (EventType.INTVAR, EventType.RAND, EventType.USER_VAR)
+"""What a statement is logged with that changes rows."""
 
 
 @dataclass(frozen=True)
@@ -215,28 +217,39 @@ class _Reading:
         """Return the groups before the first statement after which nothing can be read, and why."""
         if not len(groups.begins):
             return groups, None
-        packed = np.flatnonzero(block.types == EventType.QUERY_COMPRESSED)
-        for at in np.sort(np.concatenate([groups.statements, packed])).tolist():
+        others = np.flatnonzero(np.isin(block.types, (EventType.QUERY_COMPRESSED, *_BEFORE_STATEMENT)))
+        for at in np.sort(np.concatenate([groups.statements, others])).tolist():
             group = int(np.searchsorted(groups.begins, at)) - 1
             if group < 0 or at > groups.ends[-1]:
                 continue
-            problem = self._problem(_query(block, at), stands_alone=at == groups.ends[group])
+            if block.types[at] in _BEFORE_STATEMENT:
+                problem: ReplicationError | None = self._rows_unknown()
+            else:
+                problem = self._problem(_query(block, at), stands_alone=at == groups.ends[group])
             if problem is not None:
                 return _first(groups, group), Refusal(problem.report)
         return groups, None
 
-    def _problem(self, query: Query, *, stands_alone: bool) -> ReplicationError | None:
-        where = self._range.where
-        if not stands_alone and changes_rows(query):
-            return ConfigurationError(
-                f"{where}: a transaction is in the binary log as statements, whose rows are not known",
-                remedy=f"SET GLOBAL binlog_format = ROW, and in the server's configuration; then {REINITIALIZE}",
-            )
-        found = meaning(query, self._range.by_table.keys())
-        if found is None or found.empties:
-            return None
+    def _rows_unknown(self) -> ReplicationError:
         return ConfigurationError(
-            f"{where}: table {found.table} was altered: {_shown(query)}. Everything committed before that is stored; "
+            f"{self._range.where}: a transaction is in the binary log as statements, whose rows are not known",
+            remedy="SET GLOBAL binlog_format = ROW, and in the server's configuration; sessions may not set it "
+            f"otherwise; then {REINITIALIZE}",
+        )
+
+    def _problem(self, query: Query, *, stands_alone: bool) -> ReplicationError | None:
+        if not stands_alone and not is_of_transactions(query):
+            return self._rows_unknown()
+        found = meaning(query, self._range.by_table.keys())
+        if found is None or found.effect is Effect.EMPTIED:
+            return None
+        happened = (
+            f"table {found.table} was altered"
+            if found.effect is Effect.ALTERED
+            else f"a statement that is not understood names table {found.table}"
+        )
+        return ConfigurationError(
+            f"{self._range.where}: {happened}: {_shown(query)}. Everything committed before that is stored; "
             "nothing after it is read.",
             remedy="schema changes of this Publisher are not replicated: make the Subscriber's table fit, run "
             f"`tranrepl setup FILE`, then {REINITIALIZE}",
@@ -246,7 +259,7 @@ class _Reading:
     def _truncations(self, plain: EventBlock) -> Iterator[ChangeSet]:
         for at in np.flatnonzero(plain.types == EventType.QUERY).tolist():
             found = meaning(read_query(plain.body(at)), self._range.by_table.keys())
-            if found is not None and found.empties:
+            if found is not None and found.effect is Effect.EMPTIED:
                 yield ChangeSet(self._range.by_table[found.table], Operation.TRUNCATE, plain.starts[at : at + 1])
 
 

@@ -1,77 +1,142 @@
 """Statements in a binary log: what they mean for published tables.
 
-Rows follow of no statement that changes a table itself. Only TRUNCATE can be replicated; after any other one the
-reading stops before it.
+Rows follow of no statement that changes a table itself. Only TRUNCATE can be replicated; the reading stops before any
+other one, and before one that names a published table and is not understood.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from tranrepl.model.names import TableName
 from tranrepl.publisher.mysql.events import Query
 
 _NAME = r'(?:`(?:[^`]|``)+`|"(?:[^"]|"")+"|[\w$\u0080-\uffff]+)'
 _TABLE = rf"{_NAME}(?:\s*\.\s*{_NAME})?"
-_COMMENT = re.compile(r"/\*(?!!|M!).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
-_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?({_TABLE})", re.IGNORECASE)
-_ALTERING = re.compile(
+_WAIT = r"(?:\s+WAIT\s+\d+|\s+NOWAIT)?"
+_COMMENT = re.compile(
+    r"(?P<kept>`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\")"
+    r"|/\*(?!M?!).*?\*/|--(?=\s|$)[^\n]*|#[^\n]*",
+    re.DOTALL,
+)
+_EXECUTED_FROM = re.compile(r"/\*M?!")
+_EXECUTED = re.compile(r"/\*M?!\d*|\*/")
+"""The ends of a comment whose text the server executes."""
+_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?({_TABLE}){_WAIT}", re.IGNORECASE)
+_OF_ONE = re.compile(
     r"(?:ALTER\s+(?:ONLINE\s+)?(?:IGNORE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?"
-    r"|CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?"
-    r"|DROP\s+TABLES?\s+(?:IF\s+EXISTS\s+)?"
-    r"|RENAME\s+TABLES?\s+(?:IF\s+EXISTS\s+)?)"
-    rf"({_TABLE})",
+    r"|CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?)"
+    rf"(?P<table>{_TABLE})(?![\w$`\"])",
     re.IGNORECASE,
 )
-_OF_MANY = re.compile(r"(?:DROP|RENAME)\s", re.IGNORECASE)
+_OF_OTHERS_TOO = re.compile(
+    r"\bRENAME\b(?!\s+(?:COLUMN|INDEX|KEY)\b)|\bEXCHANGE\b|\bCONVERT\s+(?:TABLE|PARTITION)\b", re.IGNORECASE
+)
+"""What makes ALTER TABLE change another table than its own."""
+_DROP = re.compile(
+    rf"DROP\s+TABLES?\s+(?:IF\s+EXISTS\s+)?{_TABLE}(?:\s*,\s*{_TABLE})*{_WAIT}(?:\s+(?:RESTRICT|CASCADE))?",
+    re.IGNORECASE,
+)
+_RENAMED = rf"{_TABLE}{_WAIT}\s+TO\s+{_TABLE}"
+_RENAME = re.compile(rf"RENAME\s+TABLES?\s+(?:IF\s+EXISTS\s+)?{_RENAMED}(?:\s*,\s*{_RENAMED})*", re.IGNORECASE)
 _DATABASE = re.compile(
     rf"(?:DROP|CREATE\s+OR\s+REPLACE)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({_NAME})", re.IGNORECASE
 )
-_CHANGING_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD\s|WITH\s|CALL\s|BEGIN\s+NOT\s)", re.IGNORECASE)
+_OBJECT = r"(?:VIEW|TRIGGER|PROCEDURE|FUNCTION|PACKAGE|EVENT|USER|ROLE|SERVER|DATABASE|SCHEMA|INDEX)"
+_HARMLESS = re.compile(
+    r"(?:GRANT|REVOKE|ANALYZE|OPTIMIZE|FLUSH|XA|SET\s+(?:PASSWORD|ROLE|DEFAULT\s+ROLE)|RENAME\s+USER"
+    r"|(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?TEMPORARY\s+TABLE"
+    r"|(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?"
+    rf"(?:ALGORITHM\s*=\s*\w+\s+|DEFINER\s*=\s*{_NAME}(?:\s*@\s*{_NAME})?\s+|SQL\s+SECURITY\s+\w+\s+"
+    rf"|(?:AGGREGATE|UNIQUE|FULLTEXT|SPATIAL|ONLINE|OFFLINE)\s+)*{_OBJECT})\b",
+    re.IGNORECASE,
+)
+_IN_TRANSACTION = re.compile(
+    r"(?:SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO|RELEASE\s+SAVEPOINT|BEGIN|COMMIT|ROLLBACK|XA)\b(?!\s+NOT\b)"
+    r"|(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+)?TABLE\b",
+    re.IGNORECASE,
+)
+_UNDECODABLE = "\ufffd"
+
+
+class Effect(Enum):
+    """What a statement does to a published table."""
+
+    EMPTIED = auto()
+    ALTERED = auto()
+    NAMED = auto()
+    """The statement names the table, and is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a statement does to published tables: empties one, or stops the reading."""
-
     table: TableName
-    empties: bool
+    effect: Effect
 
 
 def meaning(query: Query, tables: Collection[TableName]) -> Meaning | None:
     """Return what a statement does to one of these tables; None where it is none of ours."""
-    text = _COMMENT.sub(" ", query.text.decode(errors="replace")).strip()
-    truncated = _TRUNCATE.match(text)
+    whole = query.text.decode(errors="replace")
+    text = _without_comments(whole)
+    dropped = _DATABASE.match(text)
+    is_harmless = dropped is None and _HARMLESS.match(text) is not None
+    if is_harmless:
+        return None
+    dropped = dropped or _DATABASE.search(text)
+    if dropped is not None:
+        gone = dropped[1].lower()
+        return next((Meaning(it, Effect.ALTERED) for it in tables if _is_named(it.schema.lower(), gone)), None)
+    is_exact = _UNDECODABLE not in text and _EXECUTED_FROM.search(whole) is None
+    truncated = _TRUNCATE.fullmatch(text) if is_exact else None
     if truncated is not None:
         name = _table(truncated[1], query.database)
-        return Meaning(name, empties=True) if name in tables else None
-    for name in _altered(text, query.database):
         if name in tables:
-            return Meaning(name, empties=False)
-    dropped = _DATABASE.match(text)
-    if dropped is not None:
-        gone = _unquoted(dropped[1])
-        return next((Meaning(it, empties=False) for it in tables if it.schema == gone), None)
-    return None
+            return Meaning(name, Effect.EMPTIED)
+    altered, is_whole = _altered(text, query.database) if is_exact else ([], False)
+    # The server may take names of any letter case for the same.
+    known = {_folded(it) for it in altered}
+    ours = next((it for it in tables if _folded(it) in known), None)
+    if ours is not None or is_whole:
+        return None if ours is None else Meaning(ours, Effect.ALTERED)
+    named = _EXECUTED.sub(" ", whole).lower()
+    return next((Meaning(it, Effect.NAMED) for it in tables if _is_named(it.table.lower(), named)), None)
 
 
-def changes_rows(query: Query) -> bool:
-    """Return whether rows are logged as a statement."""
-    return _CHANGING_ROWS.match(_COMMENT.sub(" ", query.text.decode(errors="replace")).strip()) is not None
+def is_of_transactions(query: Query) -> bool:
+    """Return whether a statement has a place among rows: any other one is logged instead of the rows it changed."""
+    return _IN_TRANSACTION.match(_without_comments(query.text.decode(errors="replace"))) is not None
 
 
-def _altered(text: str, database: str) -> Iterator[TableName]:
-    found = _ALTERING.match(text)
-    if found is None:
-        return
-    yield _table(found[1], database)
-    # A name of many, or what a table is renamed to.
-    if _OF_MANY.match(text) or re.search(r"\bRENAME\b", text, re.IGNORECASE):
-        yield from (
-            _table(it, database) for it in re.findall(rf"(?:,|\bTO\b|\bAS\b)\s*({_TABLE})", text, re.IGNORECASE)
-        )
+def _without_comments(text: str) -> str:
+    plain = _COMMENT.sub(lambda found: found["kept"] or " ", text)
+    return _EXECUTED.sub(" ", plain).strip(" \t\r\n;")
+
+
+def _altered(text: str, database: str) -> tuple[list[TableName], bool]:
+    """Return the tables that a statement changes itself, and whether these are all."""
+    one = _OF_ONE.match(text)
+    if one is not None:
+        is_whole = one[0][:1].upper() == "C" or _OF_OTHERS_TOO.search(text) is None
+        return [_table(one["table"], database)], is_whole
+    if any(it.fullmatch(text) for it in (_TRUNCATE, _DROP, _RENAME)):
+        # Words of the statement among them are names of no table.
+        return [_table(it, database) for it in re.findall(_TABLE, text)], True
+    return [], False
+
+
+def _is_named(name: str, text: str) -> bool:
+    """Return whether a text has the name as a word. Of a text that cannot be decoded all other letters are alike."""
+    quoted = "|".join(re.escape(it) for it in {name, name.replace("`", "``"), name.replace('"', '""')})
+    if _UNDECODABLE in text:
+        quoted = re.sub(r"[^\x00-\x7f]+", lambda _: r"(?:[^\x00-\x7f].?)+", quoted)
+    return re.search(rf"(?<![\w$])(?:{quoted})(?![\w$])", text) is not None
+
+
+def _folded(name: TableName) -> tuple[str, str]:
+    return name.schema.lower(), name.table.lower()
 
 
 def _table(text: str, database: str) -> TableName:
