@@ -271,7 +271,7 @@ def of_another_kind(connection: Connection) -> Connection:
 
 _LOG_OPTIONS = (
     *("--log-bin=mariadb-bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=1"),
-    *("--sync-binlog=0", "--gtid-strict-mode=1"),
+    *("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1", "--gtid-strict-mode=1"),
 )
 """A MariaDB server that can publish."""
 

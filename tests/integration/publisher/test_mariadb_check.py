@@ -51,8 +51,8 @@ def test_a_table_without_transactions_is_refused(site: PublisherSite) -> None:
 
 def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -> None:
     site.server.execute(
-        "CREATE TABLE `100%s` (id int PRIMARY KEY, `of %%` longblob)",
-        "INSERT INTO `100%s` VALUES (1, NULL), (2, 'ab'), (3, REPEAT('a', 600000))",
+        "CREATE TABLE `100%s` (id int PRIMARY KEY, `of %%` longblob, more text CHARACTER SET utf8mb4)",
+        "INSERT INTO `100%s` VALUES (1, NULL, NULL), (2, 'ab', 'a\u2028b'), (3, REPEAT('a', 600000), NULL)",
         "SET GLOBAL max_allowed_packet = 1048576",
     )
     try:
@@ -64,7 +64,7 @@ def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -
             snapshot.source.session("test") as session,
         ):
             rows = session.rows_of_keys(article, [["1"], ["2"]])
-            assert list(rows.values()) == [["1", None], ["2", r"\x6162"]]
+            assert list(rows.values()) == [["1", None, None], ["2", r"\x6162", "a\u2028b"]]
             (whole,) = session.ranges(article, None)
             with pytest.raises(DataError, match="longer than max_allowed_packet"):
                 list(session.lines(whole))
@@ -125,3 +125,21 @@ def test_a_server_that_logs_too_little_is_refused(site: PublisherSite, setting: 
     finally:
         site.server.execute(f"SET GLOBAL {setting} = {usual}")
     assert f"SET GLOBAL {setting} = {usual}" in (problem.report.remedy or "")
+
+
+def test_a_replica_whose_changes_are_not_logged_is_refused_and_a_crash_that_loses_log_is_warned_of(
+    site: PublisherSite,
+) -> None:
+    site.server.execute(
+        "SET GLOBAL gtid_strict_mode = OFF", "SET GLOBAL gtid_slave_pos = '7-9-1'", "SET GLOBAL sync_binlog = 0"
+    )
+    try:
+        with site.opened() as publisher:
+            (problem,) = publisher.problems()
+            warnings = list(publisher.warnings(None))
+    finally:
+        site.server.execute(
+            "SET GLOBAL gtid_slave_pos = ''", "SET GLOBAL gtid_strict_mode = ON", "SET GLOBAL sync_binlog = 1"
+        )
+    assert "log_slave_updates is OFF" in problem.message
+    assert any("sync_binlog is 0" in it for it in warnings)

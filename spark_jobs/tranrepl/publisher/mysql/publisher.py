@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+
+import pymysql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, MissingRightError, MustBeReinitializedError, ReplicationError
@@ -46,6 +49,9 @@ _SETTINGS = {
     "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL"),
     "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL"),
 }
+_DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
+_OLDEST, _NEWEST = (10, 6), (10, 11)
+"""Versions: the newest is the one that tests run against."""
 _NOT_CAPTURED = "schema changes of a MariaDB Publisher are not replicated: they stop the log reader"
 _NO_MESSAGES = "a MariaDB Publisher has no messages in its log yet"
 _PROBED = Limits(1 << 62, 1 << 62)
@@ -144,7 +150,20 @@ class MySqlPublisher:
 
     def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
         with translated_errors(self.where):
-            ((seconds,),) = self._session.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
+            ((seconds, version),) = self._session.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds, VERSION()")
+            settings = self._settings(*_DURABLE)
+        if _version(version) > _NEWEST:
+            yield (
+                f"{self.where}: the server is {version}, newer than {'.'.join(map(str, _NEWEST))}, against which this "
+                "was tested"
+            )
+        for name, value in settings.items():
+            if value != "1":
+                yield (
+                    f"{self.where}: {name} is {value}: after a crash the server may lack transactions that were read "
+                    f"from its log, or its log may lack some of its own. SET GLOBAL {name} = 1, and in the server's "
+                    "configuration"
+                )
         limit = timedelta(seconds=int(seconds))
         if limit and (longest_pause is None or limit <= longest_pause):
             pause = "no schedule says when runs come" if longest_pause is None else f"runs pause up to {longest_pause}"
@@ -158,9 +177,23 @@ class MySqlPublisher:
         if self.log.flavor is Flavor.MYSQL:
             yield ConfigurationError(
                 f"{self.where}: MySQL is not a Publisher yet: its log is read, its snapshots are not",
-                remedy="use a MariaDB server of 10.6 to 11.8",
+                remedy="use a MariaDB server of 10.6 to 10.11",
             )
+            return
         with translated_errors(self.where):
+            ((version,),) = self._session.execute("SELECT VERSION()")
+            if _version(version) < _OLDEST:
+                yield ConfigurationError(
+                    f"{self.where}: the server is {version}, which is older than {'.'.join(map(str, _OLDEST))}",
+                    remedy="use a MariaDB server of 10.6 to 10.11",
+                )
+            if self._leaves_out_others_changes():
+                yield ConfigurationError(
+                    f"{self.where}: log_slave_updates is OFF: what this server applies as a replica or a cluster's "
+                    "node is not in its binary log",
+                    remedy="set log_slave_updates = ON in the server's configuration, and start it again; or publish "
+                    "from the server where the changes are made",
+                )
             ((_, _, only, without, *_),) = self._session.execute("SHOW MASTER STATUS")
             if only or without:
                 yield ConfigurationError(
@@ -175,6 +208,23 @@ class MySqlPublisher:
                         remedy=f"{remedy}, and in the server's configuration; open sessions keep theirs: connect them "
                         "again",
                     )
+
+    def _leaves_out_others_changes(self) -> bool:
+        """Return whether the server applies changes of others, and does not log them."""
+        settings = self._settings("log_slave_updates", "gtid_slave_pos", "wsrep_on")
+        if settings.get("log_slave_updates") == "ON":
+            return False
+        if settings.get("gtid_slave_pos") or settings.get("wsrep_on") == "ON":
+            return True
+        # It needs a right of its own, and a replica that has applied anything has a place in gtid_slave_pos.
+        with suppress(pymysql.err.Error):
+            return bool(self._session.execute("SHOW ALL SLAVES STATUS"))
+        return False
+
+    def _settings(self, *names: str) -> dict[str, str]:
+        """Return those that the server has."""
+        wanted = ", ".join("%s" for _ in names)
+        return dict(self._session.execute(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})", names))
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         with translated_errors(self.where):
@@ -403,3 +453,8 @@ class MySqlPublisher:
 
     def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[MySqlSnapshot]:
         return taken_snapshot(self._connection, self.where)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(it) for it in re.findall(r"\d+", text)[:2])

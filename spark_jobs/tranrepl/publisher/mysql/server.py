@@ -10,6 +10,7 @@ from tranrepl.publisher.mysql.log_range import ServerLog
 from tranrepl.publisher.mysql.table_maps import Flavor
 
 _ALL = bytes(range(256))
+_FEWEST_DIGITS = 6
 
 
 def read_server_log(session: Session, connection: Connection, where: str) -> ServerLog:
@@ -24,7 +25,7 @@ def read_server_log(session: Session, connection: Connection, where: str) -> Ser
             )
         ((name, *_),) = session.execute("SHOW MASTER STATUS" if flavor is Flavor.MARIADB else "SHOW BINARY LOG STATUS")
         base, _, number = name.rpartition(".")
-        return ServerLog(connection, flavor, base, len(number), _charsets(session, flavor))
+        return ServerLog(connection, flavor, base, max(len(number), _FEWEST_DIGITS), _charsets(session, flavor))
 
 
 def _charsets(session: Session, flavor: Flavor) -> Charsets:

@@ -7,6 +7,7 @@ it answers who knows the snapshot's secret, over a socket, one question at a tim
 from __future__ import annotations
 
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -38,7 +39,7 @@ class MySqlSnapshotSource:
     """Where the session that sees the snapshot answers."""
 
     address: tuple[str, int]
-    secret: bytes
+    secret: bytes = field(repr=False)
 
     @contextmanager
     def session(self, application_name: str) -> Iterator[MySqlSnapshotSession]:
@@ -67,7 +68,7 @@ class MySqlSnapshotSession:
 
     def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
         found: dict[tuple[str | None, ...], Values] = {}
-        for line in b"".join(self._ask("lines", article, list(keys))).decode().splitlines():
+        for line in b"".join(self._ask("lines", article, list(keys))).decode().split("\n")[:-1]:
             values = values_of_line(line)
             found[tuple(values[at] for at in article.key_positions)] = values
         return found
@@ -119,7 +120,7 @@ def taken_snapshot(connection: Connection, where: str) -> Iterator[MySqlSnapshot
         position = position_of(
             place_at(file_number(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"]))
         )
-        host = session.driver._sock.getsockname()[0]  # type: ignore[attr-defined]
+        host = _own_address(session, where)
         secret = secrets.token_bytes(32)
         with Listener((host, 0), authkey=secret) as listener:
             answering = _Answering(session, where, listener)
@@ -128,6 +129,19 @@ def taken_snapshot(connection: Connection, where: str) -> Iterator[MySqlSnapshot
                 yield MySqlSnapshot(position, MySqlSnapshotSource(listener.address, secret))
             finally:
                 answering.stop()
+
+
+def _own_address(session: Session, where: str) -> str:
+    """Return the address that this machine has towards the server."""
+    own: socket.socket = session.driver._sock  # type: ignore[attr-defined]
+    if own.family is not socket.AF_INET:
+        raise ConfigurationError(
+            f"{where}: the connection is by a Unix socket or IPv6, and a snapshot's tasks need an IPv4 address of this "
+            "machine",
+            remedy="give the connection a host with an IPv4 address and a port, without unix_socket",
+        )
+    host, _ = own.getsockname()
+    return str(host)
 
 
 @dataclass(slots=True)
