@@ -34,7 +34,7 @@ from tranrepl.publisher.mysql.events import (
 from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, find_groups
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
 from tranrepl.publisher.mysql.row_places import LogBytes
-from tranrepl.publisher.mysql.statements import Effect, is_of_transactions, meaning
+from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning
 from tranrepl.publisher.mysql.table_maps import Flavor
 
 _MOST_BYTES = 1 << 30
@@ -238,7 +238,7 @@ class _Reading:
         )
 
     def _problem(self, query: Query, *, stands_alone: bool) -> ReplicationError | None:
-        if not stands_alone and not is_of_transactions(query):
+        if hides_rows(query, stands_alone=stands_alone):
             return self._rows_unknown()
         found = meaning(query, self._range.by_table.keys())
         if found is None or found.effect is Effect.EMPTIED:

@@ -17,8 +17,9 @@ from tranrepl.publisher.mysql.events import Query
 _NAME = r'(?:`(?:[^`]|``)+`|"(?:[^"]|"")+"|[\w$\u0080-\uffff]+)'
 _TABLE = rf"{_NAME}(?:\s*\.\s*{_NAME})?"
 _WAIT = r"(?:\s+WAIT\s+\d+|\s+NOWAIT)?"
+_QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"", re.DOTALL)
 _COMMENT = re.compile(
-    r"(?P<kept>`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\")"
+    rf"(?P<kept>{_QUOTED.pattern})"
     r"|/\*(?!M?!).*?\*/|--(?=\s|$)[^\n]*|#[^\n]*",
     re.DOTALL,
 )
@@ -47,7 +48,7 @@ _DATABASE = re.compile(
 )
 _OBJECT = r"(?:VIEW|TRIGGER|PROCEDURE|FUNCTION|PACKAGE|EVENT|USER|ROLE|SERVER|DATABASE|SCHEMA|INDEX)"
 _HARMLESS = re.compile(
-    r"(?:GRANT|REVOKE|ANALYZE|OPTIMIZE|FLUSH|XA|SET\s+(?:PASSWORD|ROLE|DEFAULT\s+ROLE)|RENAME\s+USER"
+    r"(?:GRANT|REVOKE|ANALYZE|OPTIMIZE|CHECK|REPAIR|FLUSH|XA|SET\s+(?:PASSWORD|ROLE|DEFAULT\s+ROLE)|RENAME\s+USER"
     r"|(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?TEMPORARY\s+TABLE"
     r"|(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?"
     rf"(?:ALGORITHM\s*=\s*\w+\s+|DEFINER\s*=\s*{_NAME}(?:\s*@\s*{_NAME})?\s+|SQL\s+SECURITY\s+\w+\s+"
@@ -56,9 +57,11 @@ _HARMLESS = re.compile(
 )
 _IN_TRANSACTION = re.compile(
     r"(?:SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO|RELEASE\s+SAVEPOINT|BEGIN|COMMIT|ROLLBACK|XA)\b(?!\s+NOT\b)"
-    r"|(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+)?TABLE\b",
+    r"|DROP\s+(?:TEMPORARY\s+)?TABLE\b",
     re.IGNORECASE,
 )
+_CREATE_TABLE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+)?TABLE\b", re.IGNORECASE)
+_QUERIES = re.compile(r"\bSELECT\b|\bVALUES\s*\(", re.IGNORECASE)
 _UNDECODABLE = "\ufffd"
 
 
@@ -105,9 +108,13 @@ def meaning(query: Query, tables: Collection[TableName]) -> Meaning | None:
     return next((Meaning(it, Effect.NAMED) for it in tables if _is_named(it.table.lower(), named)), None)
 
 
-def is_of_transactions(query: Query) -> bool:
-    """Return whether a statement has a place among rows: any other one is logged instead of the rows it changed."""
-    return _IN_TRANSACTION.match(_without_comments(query.text.decode(errors="replace"))) is not None
+def hides_rows(query: Query, *, stands_alone: bool) -> bool:
+    """Return whether a statement is logged instead of rows that it may have changed: any one among rows that does not
+    belong there, and a table made of a query, which may call functions."""
+    text = _without_comments(query.text.decode(errors="replace"))
+    if _CREATE_TABLE.match(text):
+        return _QUERIES.search(_QUOTED.sub(" ", text)) is not None
+    return not stands_alone and _IN_TRANSACTION.match(text) is None
 
 
 def _without_comments(text: str) -> str:

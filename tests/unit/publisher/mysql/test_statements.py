@@ -6,7 +6,7 @@ import pytest
 
 from tranrepl.model.names import TableName
 from tranrepl.publisher.mysql.events import Query
-from tranrepl.publisher.mysql.statements import Effect, is_of_transactions, meaning
+from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning
 
 _TABLES = {TableName("shop", "t"), TableName("shop", "odd `name"), TableName("shop", "a#b"), TableName("shop", "größe")}
 _EMPTIED, _ALTERED, _NAMED = Effect
@@ -71,19 +71,25 @@ def test_a_statement_that_cannot_be_decoded_may_name_a_table(statement: str, eff
 
 
 @pytest.mark.parametrize(
-    ("statement", "has_a_place"),
+    ("statement", "among_rows", "alone"),
     [
-        ("SAVEPOINT `a`", True),
-        ("ROLLBACK TO `a`", True),
-        ("XA END X'61',X'',1", True),
-        ("CREATE TABLE `x` (`a` int)", True),
-        ("UPDATE t SET a = 1", False),
-        ("/* x */ insert into t values (1)", False),
-        ("SET STATEMENT max_statement_time = 0 FOR UPDATE t SET a = 1", False),
-        ("SELECT `shop`.`changes_rows`()", False),
-        ("BEGIN NOT ATOMIC UPDATE t SET a = 1; END", False),
-        ("/*!50000 DELETE */ FROM t", False),
+        ("SAVEPOINT `a`", False, False),
+        ("ROLLBACK TO `a`", False, False),
+        ("XA END X'61',X'',1", False, False),
+        ("CREATE TABLE `x` (`a` int, `select` int)", False, False),
+        ("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `x`", False, False),
+        ("GRANT SELECT ON t TO x", True, False),
+        ("UPDATE t SET a = 1", True, False),
+        ("/* x */ insert into t values (1)", True, False),
+        ("SET STATEMENT max_statement_time = 0 FOR UPDATE t SET a = 1", True, False),
+        ("SELECT `shop`.`changes_rows`()", True, False),
+        ("BEGIN NOT ATOMIC UPDATE t SET a = 1; END", True, False),
+        ("/*!50000 DELETE */ FROM t", True, False),
+        ("CREATE TABLE x AS SELECT changes_rows()", True, True),
+        ("CREATE TEMPORARY TABLE x AS SELECT changes_rows()", True, True),
     ],
 )
-def test_what_is_logged_instead_of_rows_is_known(statement: str, has_a_place: bool) -> None:
-    assert is_of_transactions(Query("shop", statement.encode())) == has_a_place
+def test_what_is_logged_instead_of_rows_is_known(statement: str, among_rows: bool, alone: bool) -> None:
+    query = Query("shop", statement.encode())
+    assert hides_rows(query, stands_alone=False) == among_rows
+    assert hides_rows(query, stands_alone=True) == alone
