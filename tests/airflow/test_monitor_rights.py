@@ -26,6 +26,7 @@ from support.monitor_here import api_schema, assert_fits, monitor_here
 from support.observed import ITEM, insert_transactions, stored_commands, wait_until
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl_airflow.monitor.compared_rows import ComparedRow, RowAtEnd
 from tranrepl_airflow.publication_setup import CheckReport, Problem
 
 # What these import warns of the future of a dependency's dependency.
@@ -339,6 +340,14 @@ def test_a_failing_commands_row_is_shown_at_both_ends_to_those_who_may_see_value
     with psycopg.connect(**site.databases.publisher.libpq_parameters("test")) as session:  # type: ignore[arg-type]
         session.execute("LOCK TABLE item")
         assert "lock timeout" in row("USER")
+
+
+def test_a_row_that_neither_end_has_is_one_line() -> None:
+    template = Environment(loader=PackageLoader("tranrepl_airflow.monitor"), autoescape=True, undefined=StrictUndefined)
+    macro = template.from_string('{% from "macros.html" import compared_row %}{{ compared_row(row) }}')
+    ends = [RowAtEnd("Publisher", None), RowAtEnd("Subscriber mart", None, "<away>")]
+    shown = macro.render(row=ComparedRow("shop.item", "id = 1", ["id", "note"], ends))
+    assert re.findall("<td>(.*?)</td>", shown) == ["no such row", "&lt;away&gt;"]
 
 
 def test_the_last_check_is_shown_with_its_problems(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_a_failing_transaction_is_found_skipped_and_delivery_recovers(
         frame.get_by_role("link", name="Actions").click()
         frame.get_by_role("link", name="Skip the transaction…").click()
         expect(frame.locator("main")).to_contain_text("1 UPDATE public.item")
-        expect(frame.locator("table")).to_contain_text(_SECRET)
+        expect(frame.locator("table.commands")).to_contain_text(_SECRET)
         typed = frame.get_by_label("Type the transaction")
         typed.fill("0x0000000000000010")
         frame.get_by_role("button", name="Skip it").click()

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
+from tranrepl.distributor.tables import WITHOUT_SNAPSHOT
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.snapshot import SnapshotSession, needing_registered_tables
+from tranrepl.schema.redefinition import DESTINATION_CHANGED
 from tranrepl.snapshot.definitions import require_labels
 from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.comparison import SubscriberComparison, by_statements
@@ -73,14 +75,17 @@ class _Validation:
 
     def run(self) -> JobResult:
         chosen, started = self._articles(), time.perf_counter()
-        articles, _ = self._comparable(chosen)
+        left_out = self.opened.left_out(deliver_stopped=True)
+        waiting = {article for article, since in left_out.items() if since is None}
+        articles = [it for it in chosen if str(it.source) not in waiting]
         with (
             needing_registered_tables(replicate_ddl=self.request.publication.replicate_ddl),
             self.sync_point.held({it.article_id: by_statements(it) for it in articles}) as point,
             ExitStack() as stack,
         ):
-            # The way there may have let another one wait.
-            articles, passed = self._comparable(chosen)
+            waiting |= self._moved()
+            articles = [it for it in articles if str(it.source) not in waiting]
+            passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
             targets = stack.enter_context(open_comparison_targets(self.sync_point, point, articles))
             point.applier.rollback()
             self._require_same_labels(registered := self._registered(articles))
@@ -106,12 +111,10 @@ class _Validation:
             error=_failed(self.request, left),
         )
 
-    def _comparable(self, chosen: Sequence[RegisteredArticle]) -> tuple[list[RegisteredArticle], tuple[str, ...]]:
-        """Return the articles that wait for no snapshot, and what to say of the others."""
-        left_out = self.opened.left_out(deliver_stopped=True)
-        waiting = {article for article, since in left_out.items() if since is None}
-        passed = tuple(f"article {it} still waits for its snapshot, and was not compared" for it in sorted(waiting))
-        return [it for it in chosen if str(it.source) not in waiting], passed
+    def _moved(self) -> set[str]:
+        """Return the articles that the way to the sync point let wait: their table is another one from there on."""
+        states = self.opened.database.snapshots.article_states(self.opened.subscription).items()
+        return {it for it, state in states if state.status in WITHOUT_SNAPSHOT and state.reason == DESTINATION_CHANGED}
 
     def _resume(self, settled: Sequence[str]) -> list[str]:
         """Resume articles that were stopped because nobody knew whether their rows are right; return them."""
