@@ -26,7 +26,6 @@ from support.monitor_here import api_schema, assert_fits, monitor_here
 from support.observed import ITEM, insert_transactions, stored_commands, wait_until
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl_airflow.monitor.compared_rows import ComparedRow, RowAtEnd
 from tranrepl_airflow.publication_setup import CheckReport, Problem
 
 # What these import warns of the future of a dependency's dependency.
@@ -40,6 +39,7 @@ with warnings.catch_warnings():
     from tranrepl_airflow.monitor import action_routes, display
     from tranrepl_airflow.monitor.actions import Action
     from tranrepl_airflow.monitor.commands import LONGEST_SHOWN
+    from tranrepl_airflow.monitor.compared_rows import ComparedRow, RowAtEnd
     from tranrepl_airflow.monitor.recent_runs import LastCheck
     from tranrepl_airflow.monitor.triggering import OUR_HEADER
 
