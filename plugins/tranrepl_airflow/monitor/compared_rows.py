@@ -25,7 +25,7 @@ _LONGEST_VALUE = 500
 """Characters that are shown of a value."""
 _PATIENCE_SECONDS = 3.0
 _MOST_ERRORS = 3
-"""Of more errors a page shows no rows: each asks both ends."""
+"""A page shows no rows of further errors: each asks both ends."""
 _APPLICATION = "tranrepl monitor"
 Rows = Sequence[Sequence[str | None]]
 
