@@ -138,8 +138,12 @@ class StoredCommands:
                 return None
             operation = Operation(row["operation"])
             found = command_key_values(article, operation, row)
-            new = command_key_values(article, Operation.INSERT, row) if operation is Operation.UPDATE else None
-            return None if found is None else CommandRow(article, found, new or found)
+            if found is None or operation is not Operation.UPDATE:
+                return None if found is None else CommandRow(article, found, found)
+            # An after image has no values of columns that stay, in most call syntaxes.
+            new = command_key_values(article, Operation.INSERT, row) or found
+            kept = [(name, old if value is None else value) for (name, old), (_, value) in zip(found, new, strict=True)]
+            return CommandRow(article, found, kept)
         return None
 
     def _at(self, place: CommandPlace) -> Iterator[tuple[Mapping[str, Any], dict[int, RegisteredArticle]]]:
