@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -85,6 +86,11 @@ class Connection:
         where = f"{self.host or ''}:{self.port}" if self.port else self.host or ""
         return f"{self.connection_id} ({self.login or ''}@{where}/{self.database or ''})"
 
+    @property
+    def place(self) -> tuple[str, str | None, int | None, str | None]:
+        """The database that it leads to, whoever connects."""
+        return self.kind, self.host, self.port, self.database
+
     def libpq_parameters(self, application_name: str) -> dict[str, str]:
         """Return keywords for libpq, as `psycopg.connect` takes them."""
         parameters = {
@@ -105,6 +111,21 @@ class Connection:
     def unused_by_libpq(self) -> dict[str, str]:
         """Return why each of its options that Airflow's hook takes is not used, by name."""
         return {name: _NOT_LIBPQ[name] for name, value in used(self.options).items() if name in _NOT_LIBPQ}
+
+
+_DRIVERS = {"pymysql": ("pymysql>=1.2", "mysql"), "pymssql": ("pymssql>=2.4", "mssql")}
+"""Drivers that are not installed with tranrepl: how pip knows them, and tranrepl's extra that has them, by module."""
+
+
+def driver_is_missing(error: ModuleNotFoundError, where: str) -> ConfigurationError:
+    """Return the error that says how the driver of a database is installed."""
+    module = (error.name or "").partition(".")[0]
+    package, extra = _DRIVERS.get(module, (module, None))
+    of_extra = "" if extra is None else f" (tranrepl's extra {extra})"
+    return ConfigurationError(
+        f"{where}: the driver {module}{of_extra} is not installed",
+        remedy=f"{sys.executable} -m pip install '{package}'",
+    )
 
 
 def require_postgres(connection: Connection) -> None:

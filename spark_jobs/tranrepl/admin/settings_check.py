@@ -50,9 +50,9 @@ def _shared_databases(topology: Topology) -> Iterator[ConfigurationError]:
     """Yield an error for each table that subscriptions of one database would fill from several articles."""
     owners: dict[tuple[object, ...], tuple[str, TableName]] = {}
     for subscription in topology.publication.subscriptions:
-        at = topology.subscriber_connection(subscription.name)
+        place = topology.subscriber_connection(subscription.name).place
         for article in topology.publication.at(subscription.name).articles:
-            table = (at.kind, at.host, at.port, at.database, article.destination_table)
+            table = (*place, article.destination_table)
             other, source = owners.setdefault(table, (subscription.name, article.source))
             if source != article.source:
                 yield ConfigurationError(

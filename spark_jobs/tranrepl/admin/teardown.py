@@ -157,9 +157,9 @@ def _left_subscriber(ends: PublicationEnds, name: str, identity: _Identity, *, n
 def _by_database(subscribers: Mapping[str, Connection]) -> list[dict[str, Connection]]:
     """Return subscriptions with their connections, those of one database together: all of a publication goes there at
     once."""
-    found: dict[tuple[str, str | None, int | None, str | None], dict[str, Connection]] = {}
+    found: dict[tuple[object, ...], dict[str, Connection]] = {}
     for name, it in subscribers.items():
-        found.setdefault((it.kind, it.host, it.port, it.database), {})[name] = it
+        found.setdefault(it.place, {})[name] = it
     return list(found.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from tranrepl.connections import POSTGRES_KINDS, Connection
+from tranrepl.connections import POSTGRES_KINDS, Connection, driver_is_missing
 from tranrepl.errors import ConfigurationError
 from tranrepl.publisher.publisher import Publisher, PublisherDatabase
 
@@ -26,10 +26,7 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
         try:
             from tranrepl.publisher.mysql.database import MySqlPublisherDatabase
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"a connection of type {connection.kind!r}: the driver {error.name} is not installed",
-                remedy="python -m pip install 'tranrepl[mysql]'",
-            ) from None
+            raise driver_is_missing(error, f"a connection of type {connection.kind!r}") from None
         return MySqlPublisherDatabase()
     raise ConfigurationError(
         f"connection {connection.connection_id!r} is of type {connection.kind!r}", remedy=f"allowed: {', '.join(KINDS)}"

@@ -87,8 +87,7 @@ def _require_recent(version: str | None, home: Path) -> None:
         raise ConfigurationError(
             f"spark-submit starts Spark {version or 'of unknown version'} ({home}), and pyspark is not installed in "
             "the environment of tranrepl",
-            remedy=f"put the bin folder of a Spark {wanted} on PATH, or {sys.executable} -m pip install "
-            "'tranrepl[spark]'",
+            remedy=f"put the bin folder of a Spark {wanted} on PATH, or {sys.executable} -m pip install 'pyspark>=4.3'",
         )
 
 
@@ -169,7 +168,7 @@ def _is_changed(package: Distribution, file: PackagePath) -> bool:
 
 
 _INSTALL = (
-    f"install pyspark beside tranrepl ({sys.executable} -m pip install 'tranrepl[spark]'), or put the bin folder of "
+    f"install pyspark beside tranrepl ({sys.executable} -m pip install 'pyspark>=4.3'), or put the bin folder of "
 )
 _REMEDY = f"{_INSTALL}a Spark 4 on PATH"
 

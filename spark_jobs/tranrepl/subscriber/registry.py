@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tranrepl.connections import POSTGRES_KINDS, Connection
+from tranrepl.connections import POSTGRES_KINDS, Connection, driver_is_missing
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
@@ -36,7 +36,7 @@ def dialect_of(connection: Connection) -> Dialect:
 @cache
 def _sql_database(kind: str) -> SqlDatabase:
     """Import and return a database, and no other: a delivery to PostgreSQL starts sooner without them."""
-    from tranrepl.subscriber.base.database import SqlDatabase, driver_is_missing
+    from tranrepl.subscriber.base.database import SqlDatabase
 
     try:
         match kind:

@@ -195,7 +195,7 @@ def test_without_spark_submit_the_way_to_it_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigurationError, match="neither on PATH nor beside") as refused:
         require_fitting_spark()
-    assert "pip install 'tranrepl[spark]'" in (refused.value.report.remedy or "")
+    assert "pip install 'pyspark>=4.3'" in (refused.value.report.remedy or "")
     monkeypatch.setenv("PATH", str(_spark(tmp_path / "other", "3.5.1") / "bin"))
     with pytest.raises(ConfigurationError, match=r"starts Spark 3\.5"):
         require_fitting_spark()

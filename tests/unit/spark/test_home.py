@@ -31,7 +31,7 @@ def test_a_missing_spark_submit_is_one_line_with_how_to_install_it(tmp_path: Pat
     ):
         refusal = _refusal(binary, PATH=str(tmp_path))
         assert refusal.message == f"Spark jobs are started with spark-submit: {said}"
-        assert f"{sys.executable} -m pip install 'tranrepl[spark]'" in (refusal.report.remedy or "")
+        assert f"{sys.executable} -m pip install 'pyspark>=4.3'" in (refusal.report.remedy or "")
 
 
 def test_one_that_cannot_be_executed_is_told_with_its_chmod(tmp_path: Path) -> None:

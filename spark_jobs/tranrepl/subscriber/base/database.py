@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum, auto
@@ -28,7 +27,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeEngine
 
-from tranrepl.connections import Connection
+from tranrepl.connections import Connection, driver_is_missing
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
@@ -66,19 +65,6 @@ def _engine(database: SqlDatabase, connection: Connection) -> sa.Engine:
     whatever this process asks there next. It keeps no session."""
     arguments = database.driver_arguments(connection)
     return database.configured(sa.create_engine(database.url(connection), connect_args=arguments, poolclass=NullPool))
-
-
-_EXTRAS = {"pymysql": "tranrepl[mysql]", "pymssql": "tranrepl[mssql]"}
-"""What installs a driver that is not installed with tranrepl, by its module."""
-
-
-def driver_is_missing(error: ModuleNotFoundError, where: str) -> ConfigurationError:
-    """Return the error that says how the driver is installed."""
-    module = (error.name or "").partition(".")[0]
-    package = _EXTRAS.get(module, module)
-    return ConfigurationError(
-        f"{where}: the driver {module} is not installed", remedy=f"{sys.executable} -m pip install '{package}'"
-    )
 
 
 class SqlDatabase:
