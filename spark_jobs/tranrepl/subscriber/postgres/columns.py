@@ -28,6 +28,7 @@ from tranrepl.subscriber.base.column_steps import (
 from tranrepl.subscriber.base.key_changes import UnfitRows, key_change
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.missing_columns import no_table
+from tranrepl.subscriber.postgres.catalogue import PostgresCatalogue
 from tranrepl.subscriber.postgres.column_types import publishers
 from tranrepl.subscriber.postgres.destination import find_destination
 
@@ -194,13 +195,6 @@ def _refused_by_dependents(where: str, text: str, error: psycopg.Error) -> Confi
     )
 
 
-_KEY = """
-SELECT c.conname, ARRAY(SELECT a.attname::text FROM unnest(c.conkey) WITH ORDINALITY k(attnum, place)
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = k.attnum ORDER BY k.place)
-  FROM pg_catalog.pg_constraint c WHERE c.contype = 'p' AND c.conrelid = pg_catalog.to_regclass(%s)
-"""
-
-
 def _replaced_key(table: sql.Composable, constraint: str | None, columns: Sequence[str]) -> sql.Composed:
     """Return the statement that gives a table another primary key than that of this constraint, where it has one."""
     dropped = sql.SQL("" if constraint is None else "DROP CONSTRAINT {}, ")
@@ -227,10 +221,10 @@ def change_key(session: Session, where: str, step: SchemaStep, unfit: UnfitRows)
     if step.new is None or change is None:
         return
     table = qualified(step.new.destination)
-    found = session.execute(_KEY, [table.as_string(session)]).fetchone()
-    if (None if found is None else found[1]) != (None if change.lost else change.before):
+    key = PostgresCatalogue(session).primary_key((step.new.destination.schema, step.new.destination.table))
+    if (None if key is None else list(key.columns)) != (None if change.lost else change.before):
         return
-    statement = _replaced_key(table, None if found is None else found[0], change.now)
+    statement = _replaced_key(table, None if key is None else key.name, change.now)
     try:
         with session.transaction():
             session.execute(statement)

@@ -1,5 +1,6 @@
 """Columns of an SQLite table. ALTER TABLE there adds, drops and renames; the rest of a declaration is the text that
-the file keeps of CREATE TABLE.
+the file keeps of CREATE TABLE. (Alembic's batch mode makes the table again from what SQLAlchemy reflects: it loses
+collations, unnamed checks, indexes of expressions and triggers, and foreign keys delete the rows that refer to it.)
 
 Source: SQLite, "ALTER TABLE", section 7: what does not change how rows are stored may be edited in `sqlite_schema`.
 """
