@@ -88,7 +88,7 @@ class Connection:
 
     @property
     def place(self) -> tuple[str, str | None, int | None, str | None]:
-        """The database that it leads to, whoever connects."""
+        """The database that it leads to, whichever login connects."""
         return self.kind, self.host, self.port, self.database
 
     def libpq_parameters(self, application_name: str) -> dict[str, str]:

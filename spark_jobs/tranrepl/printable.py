@@ -22,5 +22,5 @@ def one_line(text: str) -> str:
 
 
 def one_event(text: str) -> str:
-    """Return the text as a log has it, where only the first line of an event stands at the margin."""
+    """Return the text as a log has it, where only the first line of an event begins at the margin."""
     return printable(text).replace("\n", "\n  ")

@@ -272,7 +272,7 @@ def remove_empty_tables(database: DistributionDatabase) -> bool:
     """Drop the tables where no publication is registered; whether there was none. Raises ConfigurationError where our
     role may not."""
     with database.transaction() as connection:
-        # Whoever registers a publication meanwhile comes first, or creates the tables again.
+        # A publication that is registered meanwhile comes first, or creates the tables again.
         locked = sql.Identifier(schema_of(connection), mspublications.name).as_string(None)
         connection.exec_driver_sql(f"LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE")
         if connection.scalar(sa.select(sa.func.count()).select_from(mspublications)):

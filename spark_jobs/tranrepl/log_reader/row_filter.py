@@ -64,7 +64,7 @@ def _matches(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> 
 
 def _without_passed_over(changes: Changes, sets: Sequence[ChangeSet], unclear: UnclearRowsError) -> list[ChangeSet]:
     """Return the article's changes without those that are unclear, which were committed before the article was begun
-    anew. Raises RefusedChange at the first other one."""
+    again. Raises RefusedChange at the first other one."""
     counts = [0 if image is None else len(image.starts) for it in sets for image in (it.before, it.after)]
     parts = np.split(unclear.rows, np.cumsum(counts)[:-1])
     left = []

@@ -58,7 +58,7 @@ def reinitialize_rewritten(
         done += _new_partitions(opened, publication, article, now)
         if now != article:
             looked_at.append(now)
-    # After what became of their rows: whoever dies in between finds the same again.
+    # After what became of their rows: a job that dies in between finds the same again.
     if looked_at:
         opened.database.articles.renew(looked_at)
     return done

@@ -148,7 +148,7 @@ class SchemaFollower:
 
     def reinitialize(self, read: LogRead, articles: Sequence[RegisteredArticle]) -> list[str]:
         """Reinitialize or stop articles whose rows a schema change leaves unknown; what was done, in words. Before the
-        change is registered: whoever dies in between does it again."""
+        change is registered: a job that dies in between does it again."""
         done: list[str] = []
         publication = follow(self._publication, articles)
         # Under the names that are registered: what is known of an article follows its new name with the batch.

@@ -15,7 +15,7 @@ from tranrepl.settings.publication import Publication
 
 
 def is_token_due(publication: Publication, database: DistributionDatabase, record: PublicationRecord) -> bool:
-    """Return whether `tracer_interval` asks for a token, which whoever asks has to post."""
+    """Return whether `tracer_interval` asks for a token now, which the caller has to post."""
     interval = publication.tracer_interval
     return interval is not None and database.tracer_tokens.take_turn(record, timedelta(seconds=interval))
 

@@ -1,7 +1,7 @@
 """SQL in a Publisher's definitions, taken apart: types, names, expressions, and the limits and keys of partitions.
 
-Whoever may write to the Publisher's log writes these texts, so none of them becomes SQL. What is put together again is
-names, numbers, constants and signs, each by itself; what does not parse as a whole is refused.
+Any login that may write to the Publisher's log can write these texts, so none of them becomes SQL. What is put together
+again is names, numbers, constants and signs, each by itself; what does not parse as a whole is refused.
 
 Source: `format_type_extended`, `get_range_partbound_string` and `pg_get_partkeydef_worker` in PostgreSQL; its
 `scan.l` for the tokens.

@@ -1,6 +1,6 @@
 """Sessions that read an exported snapshot give way to a statement that waits for one of them.
 
-ALTER TABLE, TRUNCATE and their like wait for whoever reads the table, and whoever comes next waits for them: users'
+ALTER TABLE, TRUNCATE and their like wait for every reader of the table, and everybody after them waits for them: users'
 queries, and more readers of the snapshot, for which those that it waits for would wait without the server's knowing.
 CREATE INDEX CONCURRENTLY and its like wait for every older snapshot of the database.
 """

@@ -64,7 +64,7 @@ class TableSequence:
 
 @contextmanager
 def bounded(session: Session) -> Iterator[None]:
-    """Open a transaction in which nothing waits for long, whoever holds a sequence."""
+    """Open a transaction in which nothing waits for long where another session holds a sequence."""
     with session.transaction():
         session.execute(_BOUNDS)
         yield
@@ -93,8 +93,8 @@ def sequence_states(session: Session, sequences: Collection[TableSequence]) -> d
 
 
 def _look(sequence: TableSequence) -> sql.Composed:
-    """Return the query for one sequence. Whoever may not read its row may call a function, which gives NULL where no
-    number was taken."""
+    """Return the query for one sequence. A login that may not read its row may call a function, which gives NULL where
+    no number was taken."""
     if sequence.may_read:
         known = sql.SQL("last_value, is_called FROM {}").format(qualified(sequence.name))
     else:

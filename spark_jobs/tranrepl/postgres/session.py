@@ -21,8 +21,8 @@ Session = psycopg.Connection[tuple[Any, ...]]
 MINIMUM_VERSION = 140000
 
 SAFE_PATH = "pg_catalog, pg_temp"
-"""The search path of our sessions: a name without a schema is PostgreSQL's own, whoever may create others of that name.
-Temporary tables are found last, temporary functions and operators never."""
+"""The search path of our sessions: a name without a schema is PostgreSQL's own, even if others may create one of that
+name. Temporary tables are found last, temporary functions and operators never."""
 
 # Values travel in text form: both ends must write and read the same one.
 _TEXT_SETTINGS = {
@@ -199,7 +199,7 @@ def refused_for_good(text: str) -> bool:
 
 def answer_soon(session: Session) -> None:
     """Let the transaction's statements end after three seconds, one of them for a lock: somebody looks at a page, and
-    whoever has left it leaves no statement behind."""
+    a caller that leaves it leaves no statement behind."""
     session.execute(
         "SELECT pg_catalog.set_config('statement_timeout', '3s', true), "
         "pg_catalog.set_config('lock_timeout', '1s', true)"

@@ -74,9 +74,9 @@ class LogPart:
     definitions: Sequence[RegisteredArticle] = ()
     """Definitions of articles that schema changes in it made: new ones, and those in force of which more is known."""
     notices: Sequence[str] = ()
-    """What is told of schema changes that are left alone, and of scripts that no Subscriber runs."""
+    """Notes on schema changes that are left alone, and on scripts that no Subscriber runs."""
     unsigned: str | None = None
-    """What is told of messages that only look like ours, and are ignored; None where there are none."""
+    """Notes on messages that only look like ours, and are ignored; None where there are none."""
     needs_article_id: bool = False
     """It ends before a schema change that makes a definition, for which there is no number (`SchemaReading`)."""
     redefinition: str | None = None

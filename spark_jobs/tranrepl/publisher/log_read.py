@@ -102,9 +102,9 @@ class LogRead(BaseModel):
     definitions: tuple[RegisteredArticle, ...] = ()
     """Definitions of articles that schema changes made: new ones, and those in force of which more is known."""
     notices: tuple[str, ...] = ()
-    """What is told of schema changes that are left alone, and of scripts that no Subscriber runs."""
+    """Notes on schema changes that are left alone, and on scripts that no Subscriber runs."""
     unsigned: str | None = None
-    """What is told of the first message that only looks like ours, and is ignored; None where there is none."""
+    """A note on the first message that only looks like ours, and is ignored; None where there is none."""
     needs_article_id: bool = False
     """Reading ended before a schema change that makes a definition, for which there was no number."""
     redefinition: str | None = None

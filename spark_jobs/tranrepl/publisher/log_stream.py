@@ -1,4 +1,5 @@
-"""A Publisher's log as it is written: followed by one session, which is told what happens, and asks nothing."""
+"""A Publisher's log as it is written: followed by one session, to which the server sends what happens, and which asks
+nothing."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Publisher(Protocol):
     gets; a column's `ordinal` is such a number within its table.
 
     The log is kept for a publication from one place on (`kept_from`), and is read to another one, which is confirmed
-    (`confirm`) once it is registered. A Publisher that keeps its log for a time, whoever has read it, has nothing to
+    (`confirm`) once it is registered. A Publisher that keeps its log for a time, read or not, has nothing to
     confirm or to forget; it says how long that lasts (`health`).
     """
 
@@ -264,7 +264,7 @@ class Publisher(Protocol):
     ) -> Removal:
         """Look for what `set_up` made; nothing is changed. `object_ids`: tables that are or were articles;
         `remembered`: their settings before set-up; `unsettled`: why one that is not remembered is not known;
-        `partitions`: those that the tables have or had, and whether the log announced that one came.
+        `partitions`: those that the tables have or had, and whether the log says that one came.
 
         Raises TransientError where another session reads the log, ConfigurationError where a right is missing.
         """
@@ -290,7 +290,8 @@ class Publisher(Protocol):
         ...
 
     def require_unbroken(self, identity: LogIdentity, registered: RegisteredLog) -> None:
-        """Raise MustBeReinitializedError where the log cannot be read on, for good; whoever reads it just now."""
+        """Raise MustBeReinitializedError where the log cannot be read on, for good, even if another session reads it
+        just now."""
         ...
 
     def kept_from(self) -> Position:

@@ -104,7 +104,7 @@ class Snapshot(Protocol):
 
     @property
     def xact_seqno(self) -> bytes:
-        """The watermark of whoever has all that it shows."""
+        """The watermark of a Subscriber that has all that it shows."""
         ...
 
     @property

@@ -24,7 +24,7 @@ class ForeignKey:
     referenced_columns: tuple[str, ...]
 
     def left_out(self, reason: str) -> str:
-        """Say to whoever runs setup that the foreign key is not there, and why."""
+        """Note in the output of setup that the foreign key is not there, and why."""
         return _left_out(self.name, self.table, reason)
 
 

@@ -37,7 +37,7 @@ class SnapshotArticle:
         return self.owned_by(self.article, self.earlier_filter)
 
     def owned_by(self, definition: RegisteredArticle, earlier_filter: str | None = None) -> OwnedRows:
-        """Return which rows are the article's where the destination stands at this definition."""
+        """Return which rows are the article's where the destination has this definition."""
         condition = definition.filter
         if self.settings.pre_creation_cmd is not PreCreation.DELETE:
             condition = None
@@ -65,7 +65,7 @@ class OwnedRows:
         return self.article.name
 
     def lacking(self, where: str, columns: Iterable[str]) -> str:
-        """Return what is told where the table lacks columns that the condition reads."""
+        """Return the note where the table lacks columns that the condition reads."""
         return (
             f"{where}: article {self.name}: rows that table {self.article.article.destination} had of it may stay: the "
             f"table has no column {', '.join(sorted(columns))}, which tells them from others: {self.condition}; delete "
@@ -80,7 +80,7 @@ class DeletedRows:
     articles: frozenset[str]
     """Those whose rows were deleted."""
     left: tuple[str, ...]
-    """What is told of chosen articles whose rows no condition could tell."""
+    """Notes on chosen articles whose rows no condition could tell apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,4 +35,4 @@ def test_a_column_of_bytes_is_told_with_its_type() -> None:
     old, new = (registered(_VENDOR, table_description(_NAME, it), 1) for it in ([_ID], [_ID, _LOGO]))
     types = SqlColumnTypes(SqlServer(), SqlServer().dialect())
     plan = column_plan(types, change(old, new, added(_LOGO)), old, new, (), "Subscriber it")
-    assert plan.told == ["Subscriber it: table public.vendor: ADD COLUMN logo varbinary(max)"]
+    assert plan.in_words == ["Subscriber it: table public.vendor: ADD COLUMN logo varbinary(max)"]

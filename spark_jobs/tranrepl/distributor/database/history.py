@@ -230,8 +230,8 @@ class History:
             return _sum_by_article([before or {}, *connection.execute(query).scalars()])
 
     def remove(self, record: PublicationRecord, age: timedelta) -> int:
-        """Remove history rows so old, and errors, save the newest row of each agent and the newest that knows where
-        it stood. What they say of delivered commands is kept in sum. Returns the number of rows.
+        """Remove history rows so old, and errors, save the newest row of each agent and the newest that knows its
+        position. What they say of delivered commands is kept in sum. Returns the number of rows.
         """
         with self._database.transaction() as connection:
             removed = self._remove_rows(connection, mslogreader_history, record, age)

@@ -1,4 +1,4 @@
-"""MariaDB as Publisher: nothing is set up at the server, which keeps its binary log for a time, whoever has read it."""
+"""MariaDB as Publisher: nothing is set up at the server, which keeps its binary log for a time, read or not."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class MySqlPublisher:
             pause = "no schedule says when runs come" if longest_pause is None else f"runs pause up to {longest_pause}"
             yield (
                 f"{self.where}: binlog_expire_logs_seconds is {limit}, and {pause}: the server removes its log after "
-                "that time, whoever has read it, and the publication must then be reinitialized. SET GLOBAL "
+                "that time, read or not, and the publication must then be reinitialized. SET GLOBAL "
                 "binlog_expire_logs_seconds = 604800 keeps it for a week"
             )
 
@@ -441,7 +441,7 @@ class MySqlPublisher:
             self._session.execute("SELECT 1")
 
     def confirm(self, up_to: Position) -> None:
-        """Do nothing: the server keeps its log for a time, whoever has read it."""
+        """Do nothing: the server keeps its log for a time, read or not."""
 
     def catch_up(self, position: Position) -> None:
         """Do nothing: nothing is confirmed."""

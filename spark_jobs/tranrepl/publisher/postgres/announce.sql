@@ -44,7 +44,7 @@ INSERT INTO tranrepl.message_secret (inner_key, outer_key)
 -- part: functions
 
 -- Write a message into the log, signed. The text is in the server's encoding, as the log has it. The secret is one row:
--- where it was removed, nothing is announced.
+-- where it was removed, no message is written.
 CREATE OR REPLACE FUNCTION tranrepl.emit(message text) RETURNS void LANGUAGE plpgsql AS $function$
 BEGIN
   PERFORM pg_logical_emit_message(true, 'tranrepl.schema', concat(encode(sha256(
@@ -65,21 +65,21 @@ DECLARE
   published oid;
   publication text;
   message text;
-  told oid[];
+  written oid[];
   above oid[];
   has_children boolean;
   tables_below oid[];
   it oid;
 BEGIN
   LOOP
-    -- Of a partition, the tables above it are told; that function takes no lock, and costs nothing of other tables.
+    -- Of a partition, the tables above it are written; that function takes no lock, and costs nothing of other tables.
     -- What would be asked of the publication in WHERE would be asked of every published table.
     FOR published, publication IN
       SELECT r.prrelid, (pg_identify_object_as_address('6104', r.prpubid, 0)).object_names[1] FROM pg_publication_rel r
        WHERE r.prrelid = ANY (array_cat(touched, ARRAY(
          SELECT pg_partition_ancestors(t)::oid FROM unnest(touched) t WHERE above IS NULL)))
     LOOP
-      -- Each query may see more than the one before it. What is told to be seen is what all of them have seen. Variables
+      -- Each query may see more than the one before it. What the message says it saw is what all of them have seen. Variables
       -- of a block are empty whenever it begins, which costs nothing. Each condition costs a plan: those of few tables
       -- stand within others.
       DECLARE
@@ -113,7 +113,7 @@ BEGIN
         kept_values json;
         identity text;
       BEGIN
-        CONTINUE WHEN published = ANY (told) OR NOT starts_with(publication, 'tranrepl_');
+        CONTINUE WHEN published = ANY (written) OR NOT starts_with(publication, 'tranrepl_');
         IF event = 'call' THEN
           -- A rewrite makes a relation for the new rows, and drops it: its lock is held, but it is in no catalogue any
           -- more.
@@ -138,7 +138,7 @@ BEGIN
             END IF;
           END IF;
           level := ARRAY[published];
-          -- Many partitions are told in few arrays: an object for each costs more, and planning a join more than two
+          -- Many partitions are written in few arrays: an object for each costs more, and planning a join more than two
           -- queries. `xmin` tells one attachment from the next. A circle of partitions, or of tables that inherit, has
           -- no end: it is seen at REPEATABLE READ where another transaction has turned two tables round.
           FOR depth IN 1 .. 100 LOOP
@@ -182,7 +182,7 @@ BEGIN
            WHERE f.oid = ANY (defined_anew) AND f.oid = ANY (coalesce(locked, touched));
         END IF;
         IF partitions_alone THEN
-          -- A partitioned table of which nothing else was changed is told without all else.
+          -- A partitioned table of which nothing else was changed is written without all else.
           message := json_build_object(
             'v', 1, 'event', event, 'tag', tag, 'xact', pg_current_xact_id(), 'snapshot', seen, 'children', children,
             'parents', parents, 'attached', attached, 'oids', oids, 'kinds', kinds, 'schemas', schemas, 'names', names,
@@ -368,7 +368,7 @@ BEGIN
           END IF;
         END IF;
         PERFORM tranrepl.emit(message);
-        told := array_cat(told, ARRAY[published]);
+        written := array_cat(written, ARRAY[published]);
         IF oids IS NOT NULL THEN
           -- A new partition has the default identity, whatever its root has. The command has locked it, and its owner
           -- ran it.
@@ -415,12 +415,12 @@ BEGIN
     END IF;
     touched := tables_below;
   END LOOP;
-  IF told IS NOT NULL THEN
+  IF written IS NOT NULL THEN
     -- The pad ends with no row: a message that is written in a subtransaction is decoded behind a row that follows it
     -- directly, and this one stands between them.
     PERFORM pg_logical_emit_message(true, 'tranrepl.pad', '');
   END IF;
-  RETURN coalesce(cardinality(told), 0);
+  RETURN coalesce(cardinality(written), 0);
 END
 $function$;
 
@@ -440,7 +440,7 @@ $function$;
 
 -- Runs as event triggers. It is SECURITY DEFINER, as what it writes is signed with a secret that its owner alone reads:
 -- nobody but it decides what is signed, and it reads that from the catalogue. The user's schemas shadow nothing. Planning
--- costs more than the queries do. Values are told as a session that reads the log shows them.
+-- costs more than the queries do. Values are written as a session that reads the log shows them.
 CREATE OR REPLACE FUNCTION tranrepl.announce_schema_change() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '0'
@@ -660,7 +660,7 @@ COMMENT ON FUNCTION tranrepl.locked_tables() IS 'tranrepl schema changes, versio
 
 -- part: ownership
 
--- Whoever replaces what an event trigger runs or reads acts as whoever fires it. So all of it goes to who makes the
+-- A login that replaces what an event trigger runs or reads acts as the one that fires it. So all of it goes to who makes the
 -- triggers, and functions that were another role's are made again before; the secret's former owner still reads and
 -- changes it, and may announce.
 DO $do$

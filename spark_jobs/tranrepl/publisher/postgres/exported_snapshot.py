@@ -1,4 +1,4 @@
-"""A PostgreSQL Publisher as it stood at one point of its log.
+"""A PostgreSQL Publisher as it was at one position of its log.
 
 A logical replication slot, when it is created, exports the snapshot of its consistent point: it shows every transaction
 whose commit record begins before that LSN, and none other (`SnapBuildXactNeedsSkip` is the other side of it).

@@ -49,7 +49,7 @@ _REFILLED_SECONDS = 0.001
 _AT_ONCE_SECONDS = 0.02
 """For so long, what it sends then is taken in together."""
 _SAY_SECONDS = 10.0
-"""How often the server is told where we are, though it does not ask."""
+"""How often our position is sent to the server, though it does not ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +179,10 @@ class OpenPostgresStream:
             return read_secrets(session, self.log.where, self.log.slot) != self.log.secrets
 
     def _changes_unknown_partition(self, messages: pa.BinaryArray) -> bool:
-        """Return whether a table is announced that is a partition of an article's by now, and was none when the stream
-        began. Another one that is published is of no article."""
-        announced = _announced(messages)
-        unknown = announced - self.log.by_table.keys()
+        """Return whether a Relation message names a table that is a partition of an article's by now, and was none when
+        the stream began. Another one that is published is of no article."""
+        named = _named_tables(messages)
+        unknown = named - self.log.by_table.keys()
         if not unknown:
             return False
         with connect(self.log.connection, "tranrepl log reader", autocommit=True) as session:
@@ -227,7 +227,7 @@ class OpenPostgresStream:
 _XLOG_DATA_KIND, _KEEPALIVE_KIND = b"w"[0], b"k"[0]
 
 
-def _announced(messages: pa.BinaryArray) -> set[int]:
+def _named_tables(messages: pa.BinaryArray) -> set[int]:
     """Return the tables that Relation messages announce."""
     if len(messages) == 0:
         return set()

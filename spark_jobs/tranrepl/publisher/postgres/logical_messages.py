@@ -61,7 +61,7 @@ class FoundMessage:
 
 @dataclass(slots=True)
 class FoundMessages:
-    """Such messages of one batch, in order, and what is told of those that become none."""
+    """Such messages of one batch, in order, and notes on those that become none."""
 
     messages: list[FoundMessage] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)

@@ -66,9 +66,9 @@ class _Progress:
     commit_lsn: int = 0
     xid: int = 0
     read_up_to: int | None = None
-    announced: list[int] = field(default_factory=list)
+    named: list[int] = field(default_factory=list)
     latest: int | None = None
-    """Table of the latest message, where that was announced or changed."""
+    """Table of the latest message, where that was named or changed."""
 
     def add(self, message: bytes) -> None:
         match message[:1]:
@@ -79,12 +79,12 @@ class _Progress:
                 self.read_up_to = int.from_bytes(message[10:18], "big")
             case b"R":
                 self.latest = read_relation(message).object_id
-                self.announced = [self.latest, *(it for it in self.announced if it != self.latest)]
+                self.named = [self.latest, *(it for it in self.named if it != self.latest)]
             case b"I" | b"U" | b"D":
                 self.latest = int.from_bytes(message[1:5], "big")
 
     def stopped(self) -> LongMessage:
-        others = [it for it in self.announced if it != self.latest]
+        others = [it for it in self.named if it != self.latest]
         tables = (*([] if self.latest is None else [self.latest]), *others)
         return LongMessage(self.commit_lsn, self.xid, self.read_up_to, tables)
 

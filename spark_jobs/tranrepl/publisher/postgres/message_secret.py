@@ -236,7 +236,8 @@ def open_to_others(
 def read_secrets(session: Session, where: str, publication: str) -> tuple[MessageSecret, ...]:
     """Return the secrets that messages in the log may be signed with, the one in use first; none where setup has made
     none. Raises MissingRightError where our role may not read them, and ConfigurationError where another login than
-    those that setup trusts owns them: whoever may create in the database could have made a table of that name."""
+    those that setup trusts owns them: any login that may create in the database could have made a table of that
+    name."""
     for problem in untrusted_owners(session, where, publication):
         raise problem
     with translated_errors(where):

@@ -83,9 +83,9 @@ class DecodedBatch:
     problem: RelationMismatch | SchemaStop | None = None
     limit_reached: bool = False
     definitions: Sequence[RegisteredArticle] = ()
-    """Definitions of articles that it announced: new ones, and those in force of which more is known."""
+    """Definitions of articles that the log brought: new ones, and those in force of which more is known."""
     notices: Sequence[str] = ()
-    """What is told of schema changes that are left alone, and of scripts that no Subscriber runs."""
+    """Notes on schema changes that are left alone, and on scripts that no Subscriber runs."""
     unsigned: str | None = None
     needs_article_id: bool = False
     """It ends before a schema change that makes a definition, for which there is no number."""
@@ -99,7 +99,7 @@ class DecodedBatch:
 class PgOutputDecoder:
     """Turns batches of messages, in the order the log gives them, into changes of the registered articles.
 
-    State between batches: the relations announced so far, the open transaction, and how much was read.
+    State between batches: the relations read so far, the open transaction, and how much was read.
     """
 
     relations: PublishedRelations

@@ -179,8 +179,8 @@ def logs_what_is_needed(article: RegisteredArticle, table: PublishedTable) -> bo
     return not any(may_lack_values(article, it.replica_identity) for it in holding_rows)
 
 
-# Of what the log shows after the slot's position, the slot keeps the catalogue's rows: whoever committed after it has a
-# number from there on.
+# Of what the log shows after the slot's position, the slot keeps the catalogue's rows: a transaction that committed
+# after it has a number from there on.
 _NAMES = """
 SELECT c.oid::bigint, n.nspname, c.relname
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY (%s::oid[])

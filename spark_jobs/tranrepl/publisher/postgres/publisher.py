@@ -248,7 +248,7 @@ class PostgresPublisher:
     def require_unbroken(self, identity: LogIdentity, registered: RegisteredLog) -> None:
         slot, continuity = self.slot.find(), Continuity(self.session, self.slot, identity, registered)
         if slot is not None and slot.state is SlotState.IN_USE:
-            # Whoever reads it has proved the rest.
+            # The session that reads it has proved the rest.
             continuity.require_history()
         else:
             continuity.continuation()

@@ -41,11 +41,11 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class RelationMismatch:
-    """The log announced a table that no longer fits its article."""
+    """The log describes a table that no longer fits its article."""
 
     article: RegisteredArticle
     table: TableName
-    """The article's, or the partition of it that was announced."""
+    """The article's, or the partition of it that the log describes."""
     problem: str
     lacks_old_rows: bool = False
     """It fits, but changes made under its replica identity lack what the article needs."""

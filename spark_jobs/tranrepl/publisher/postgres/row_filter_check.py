@@ -76,7 +76,7 @@ def _other_meaning(
     session: Session, at: str, table: TableDescription, columns: Sequence[ColumnDescription], condition: str
 ) -> ConfigurationError | None:
     """Return a problem where the names in the filter mean something else, or nothing, by the safe search path, by which
-    it is evaluated, than by the login's own, by which whoever wrote it may have tried it."""
+    it is evaluated, than by the login's own, by which its author may have tried it."""
     try:
         with session.transaction(force_rollback=True):
             temporary = _temporary_table(session, table.name.table, columns)
@@ -84,7 +84,7 @@ def _other_meaning(
             with own_path(session):
                 own = _meaning(session, temporary, condition)
     except psycopg.Error:
-        # Who may not make the table is told below.
+        # A login that may not make the table gets a message below.
         return None
     if own is None or own == safe:
         return None

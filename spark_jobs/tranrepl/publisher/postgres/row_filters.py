@@ -168,10 +168,10 @@ class PostgresRowFilters:
         if len(new):
             first = pc.index_in(distinct.take(pa.array(new)), value_set=rows)
             parts = [self._answers(article, part) for part in _parts([column.take(first) for column in columns])]
-            told = [it for it in parts if it is not None]
-            if len(told) < len(parts):
+            answered = [it for it in parts if it is not None]
+            if len(answered) < len(parts):
                 raise UnclearRowsError(_RENAMED, np.isin(encoded.indices.to_numpy(), new))
-            answers[new] = np.concatenate(told)
+            answers[new] = np.concatenate(answered)
             rows = distinct.take(pa.array(new))
             fits = known.rows.nbytes + rows.nbytes <= _REMEMBERED_BYTES
             if fits and len(known.rows) + len(new) <= _REMEMBERED:

@@ -182,7 +182,7 @@ class SchemaChangeSetup:
         for problem in self.problems():
             raise problem
         statements = [it.as_string(self._session) for step in left for it in step.statements]
-        # Whoever runs them has a path of their own, where others may have made operators.
+        # The session that runs them has a search path of its own, where others may have made operators.
         return [_part(_SAFE_PATH), *statements] if statements else []
 
     def why_not_captured(self) -> str | None:

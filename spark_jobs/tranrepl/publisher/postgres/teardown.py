@@ -63,7 +63,7 @@ class KnownIdentities:
     unsettled: str
     """Why an article's is not known where it is not remembered."""
     partitions: Mapping[int, bool]
-    """Those that the articles have or had, and whether the log announced that one came."""
+    """Those that the articles have or had, and whether the log says that one came."""
 
     def why_unsettled(self, object_id: int) -> str:
         return self.unsettled if object_id in self.articles else _UNSETTLED_PARTITION

@@ -56,7 +56,7 @@ class ColumnPlan:
     """The table, as messages name it."""
 
     @property
-    def told(self) -> list[str]:
+    def in_words(self) -> list[str]:
         """Return what is done and what is left alone, in words."""
         return [*(f"{self.at}: {it.in_words()}" for it in self.steps), *self.notes]
 

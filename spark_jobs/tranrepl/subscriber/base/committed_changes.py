@@ -26,7 +26,7 @@ from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.subscription import CommandPlace, SubscriptionKey, UnfinishedBatch, fenced
 
 _DDL_LOCK_SECONDS = 60
-"""How long a statement waits for whoever reads the table: all others wait behind it."""
+"""How long a statement waits for readers of the table: all others wait behind it."""
 
 
 class CommittedChanges:
@@ -82,7 +82,7 @@ class CommittedChanges:
         return [*self._told(step, plan), *key]
 
     def _told(self, step: SchemaStep, plan: ColumnPlan) -> list[str]:
-        return [*self._changes.told(step), *plan.told, *self._changes.take_ran()]
+        return [*self._changes.notes(step), *plan.in_words, *self._changes.take_ran()]
 
     def _begin(self, place: CommandPlace, before: tuple[TableColumn, ...]) -> None:
         self._database.before_commit(self._session)

@@ -85,7 +85,7 @@ class SqlDatabase:
     """A column holds values of its declared type and length, and no others."""
     error_codes: ErrorCodes = Codes.OTHER.value
     inserts_identities = False
-    """An INSERT may give an identity column a value, where it is told so."""
+    """An INSERT may give an identity column a value, where the statement says so."""
     reads_publishers_filters = False
     """A row filter is an expression of its own SQL as it is."""
     errors_end_transactions = False

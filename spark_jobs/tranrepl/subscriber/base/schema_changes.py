@@ -1,6 +1,6 @@
 """Schema changes at a Subscriber: which are still to be done, and the definition that its table and procedures have.
 
-A part that somebody has done by hand is passed over and told; one that contradicts the table that is there is refused.
+A part that somebody has done by hand is passed over and noted; one that contradicts the table that is there is refused.
 The definition is recorded at the Subscriber (`MSsubscription_articles`): it moves in the transaction of the change, or
 where DDL ends a transaction, right after it.
 """
@@ -52,7 +52,7 @@ class SchemaChanges(ABC):
             return self.passed_over(step)
         done = self._change(step, step.new) if step.new is not None else []
         self.record(step)
-        return [*self.told(step), *done]
+        return [*self.notes(step), *done]
 
     @abstractmethod
     def _change(self, step: SchemaStep, new: RegisteredArticle) -> list[str]:
@@ -63,7 +63,7 @@ class SchemaChanges(ABC):
         at the new one or a later one.
 
         Definitions of an article get growing numbers; its name may be another one's meanwhile. Raises
-        ConfigurationError where the table stands at an earlier one than the change begins with.
+        ConfigurationError where the table has an earlier one than the change begins with.
         """
         recorded = self._definitions.recorded()
         names = [str(it.source) for it in (step.old, step.change, step.new) if it is not None]
@@ -88,7 +88,7 @@ class SchemaChanges(ABC):
         """Record the definition that the table and its procedures stand at from now on."""
         self._definitions.move(step.old, step.new)
 
-    def told(self, step: SchemaStep) -> list[str]:
+    def notes(self, step: SchemaStep) -> list[str]:
         """Return what a change leaves alone at the Subscribers, in words."""
         article = f"{self._where}: article {step.change.source}"
         said = [f"{article}: {note}" for note in step.change.notes]

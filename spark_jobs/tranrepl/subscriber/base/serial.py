@@ -95,9 +95,9 @@ class SqlSerial:
 
     def apply_again(self, commands: pa.Table) -> None:
         """Apply commands of a transaction that an error has ended. What is skipped of them is known already."""
-        told, self._skipped = self._skipped, []
+        skipped, self._skipped = self._skipped, []
         self.apply_one_by_one(commands)
-        self._skipped = told
+        self._skipped = skipped
 
     def take_skipped(self) -> list[ErrorReport]:
         skipped, self._skipped = self._skipped, []

@@ -263,7 +263,7 @@ class Loader(ABC):
         """Load one range, whole rows in PostgreSQL's COPY text form, and commit it with its row of
         `MSreplication_snapshots`. Raises FencedError where another snapshot has begun."""
         with self._transaction(f"{self._where}, table {article.destination}"):
-            self._rows.require_announced(self._snapshot, str(article.source), self._where)
+            self._rows.require_registered(self._snapshot, str(article.source), self._where)
             loaded = LoadedRange(str(article.source), number, *self._insert(article, chunks))
             reach(Failpoint.RANGE_LOADED)
             self._rows.add_range(self._snapshot, loaded)

@@ -57,12 +57,12 @@ class SnapshotRows:
         if new:
             self._session.execute(sa.insert(SNAPSHOTS), new)
 
-    def require_announced(self, snapshot: str, name: str, where: str) -> None:
+    def require_registered(self, snapshot: str, name: str, where: str) -> None:
         """Keep other snapshots from beginning while a range of the article is loaded. Raises FencedError where one
         has."""
         query = sa.select(SNAPSHOTS.c.snapshot).where(self._of_articles, SNAPSHOTS.c.article == name)
-        announced = self._database.locked_rows(self._session, SNAPSHOTS, query, RowLock.SHARED)
-        if [row.snapshot for row in announced] != [snapshot]:
+        registered = self._database.locked_rows(self._session, SNAPSHOTS, query, RowLock.SHARED)
+        if [row.snapshot for row in registered] != [snapshot]:
             raise another_snapshot(where)
 
     def add_range(self, snapshot: str, loaded: LoadedRange) -> None:

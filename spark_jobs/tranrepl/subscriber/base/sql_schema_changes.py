@@ -56,7 +56,7 @@ class SqlSchemaChanges(SchemaChanges):
         self.follow(new)
         self.update_rows(new, plan)
         self.remove_rows(step, new)
-        return [*plan.told, *key, *self.take_ran()]
+        return [*plan.in_words, *key, *self.take_ran()]
 
     def take_ran(self) -> list[str]:
         """Return the statements that changed the table and its rows since the last call, and what became of its

@@ -43,7 +43,7 @@ class StagedColumn(Generic[Values]):
     expression: Callable[[str], str] = str
     """Makes a staged column's name what its value is in the destination."""
     identity: bool = False
-    """The database counts it up, and takes values of ours where it is told so."""
+    """The database counts it up, and takes values of ours where the statement says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class SqlColumn:
     catalogue_name: str
     """As the destination's catalogue has it: another spelling where the database ignores case."""
     identity: bool = False
-    """It is an identity, which takes a value where it is told so, and never another one."""
+    """It is an identity, which takes a value where the statement says so, and never another one."""
     fills_itself: bool = False
     """An UPDATE that leaves it out gives it a value of the database's own."""
 

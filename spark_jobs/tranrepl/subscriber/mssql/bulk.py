@@ -1,8 +1,8 @@
 """Folded commands applied in bulk at a SQL Server Subscriber.
 
 Values are bulk copied into temporary tables only. Straight into a destination, bulk copy would put a column's default
-in the place of NULL, and check no constraint unless told; from a temporary table, an INSERT is what the INSERT of one
-row is. Bulk copy takes part in the open transaction, and locks nothing but the session's own table.
+in the place of NULL, and check no constraint unless asked to; from a temporary table, an INSERT is what the INSERT of
+one row is. Bulk copy takes part in the open transaction, and locks nothing but the session's own table.
 """
 
 from __future__ import annotations

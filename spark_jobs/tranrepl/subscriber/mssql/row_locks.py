@@ -1,7 +1,8 @@
 """Rows of the model's tables, locked until the transaction ends, by application locks.
 
 A lock hint such as UPDLOCK would do on SQL Server, but not on every server that speaks its protocol; an application
-lock does on all of them, and keeps no reader of the row waiting. Whoever writes one of these rows takes its lock first.
+lock does on all of them, and keeps no reader of the row waiting. A session that writes one of these rows takes its lock
+first.
 Source: "sp_getapplock (Transact-SQL)".
 """
 

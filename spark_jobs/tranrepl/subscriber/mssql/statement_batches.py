@@ -1,6 +1,6 @@
 """Many statements as one batch of T-SQL, in one round trip.
 
-An error of one statement does not end a batch, as long as the transaction stands; whoever sent the batch rolls it back
+An error of one statement does not end a batch, as long as the transaction is open; its sender rolls it back
 then. Where an error or a procedure has ended the transaction, the batch must not go on: what follows would be committed
 at once, statement by statement.
 """

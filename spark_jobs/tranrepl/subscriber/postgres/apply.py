@@ -320,7 +320,7 @@ _REWRITE = f"{_SKIP}; run it without that statement then: `tranrepl exec FILE --
 
 
 def run_script(session: Session, where: str, step: ScriptStep) -> str:
-    """Run the whole text inside the open transaction; return what is told of it. Raises an error that names the
+    """Run the whole text inside the open transaction; return the notes on it. Raises an error that names the
     script, where it fails or cannot run in a transaction; then the transaction must be rolled back."""
     place = ErrorDetails(xact_seqno=step.xact_seqno.hex(), command_id=step.command_id)
     if (why := refusal(step.script.sql)) is not None:

@@ -30,7 +30,7 @@ class _NeverRaisedError(Exception):
 class _Dialect(PGDialect_psycopg):
     supports_statement_cache = True
 
-    # Whoever opened the session begins and ends transactions, and closes it.
+    # The caller, who opened the session, begins and ends transactions, and closes it.
 
     def do_begin(self, dbapi_connection: object) -> None: ...
 

@@ -199,7 +199,7 @@ class _Found:
 
 
 def has_table(session: Session, table: sql.Identifier) -> bool:
-    """Return whether it is there, and a table: to read a view may run code of whoever made it."""
+    """Return whether it is there, and a table: to read a view may run code of its owner."""
     found = session.execute(
         "SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass(%s) AND relkind = 'r'", [table.as_string(None)]
     )

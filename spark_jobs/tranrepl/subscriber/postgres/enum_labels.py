@@ -92,7 +92,7 @@ def add_labels(session: Session, change: SchemaChange, numbers: Numbers) -> Iter
 
 def add_missing_labels(session: Session, table: TableName, source: TableDefinition) -> Iterator[str]:
     """Add the labels that the Publisher's types have and those of the destination lack, as where labels were renamed
-    while nothing announced it; yield what was done."""
+    while no message came of it; yield what was done."""
     columns: dict[str, int] = dict(session.execute(_TYPES_OF_COLUMNS, [qualified(table).as_string(session)]).fetchall())
     there = {it.type_name.removesuffix("[]"): columns[it.name] for it in source.columns if it.name in columns}
     for it in source.enumerated.values():

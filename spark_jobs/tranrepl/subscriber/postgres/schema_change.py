@@ -41,7 +41,7 @@ from tranrepl.subscriber.postgres.table_setup import missing_types, way_on
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 _LOCK_SECONDS = 2.0
-"""How long the lock on a table is waited for at a time: whoever comes meanwhile waits behind us."""
+"""How long the lock on a table is waited for at a time: others wait behind us meanwhile."""
 _LOCK_ATTEMPTS = 6
 _BETWEEN_ATTEMPTS = 1.0
 
@@ -123,7 +123,7 @@ class PostgresSchemaChanges(SchemaChanges):
             ) from error
 
     def _lock(self, step: SchemaStep) -> None:
-        """Lock the table against all others. Whoever reads it may hold that up: it is tried for a bounded time."""
+        """Lock the table against all others. Its readers may hold that up: it is tried for a bounded time."""
         name = step.old.destination
         problem = not_owned(self._session, self._where, name)
         if problem is not None:
