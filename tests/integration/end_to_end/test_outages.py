@@ -225,19 +225,23 @@ def _no_python_workers_begin() -> Iterator[None]:
 
 
 def _until_only_live_workers_are_idle(spark: Any) -> None:
-    """Run two tasks at once until they succeed several times on end: Spark hands out idle workers in turn, and a dead
-    one whose daemon is dead as well fails the task that gets it, in whichever test that is."""
+    """Run two tasks at once, of each of the two kinds that our jobs have, until they succeed several times on end.
+
+    Spark hands out the idle workers of a kind in turn, and a dead one whose daemon is dead as well fails the task that
+    gets it, in whichever test that is.
+    """
     succeeded = 0
 
     def succeeds_again() -> bool:
         nonlocal succeeded
         try:
             spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
+            spark.sparkContext.parallelize(range(2), 2).map(lambda it: it).collect()
         except (PySparkException, Py4JJavaError):
             succeeded = 0
         else:
             succeeded += 1
-        return succeeded == 3
+        return succeeded == 4
 
     wait_for(succeeds_again, 60.0)
 
