@@ -230,6 +230,17 @@ def test_two_streams_that_block_each_other_give_up(stream_site: Site) -> None:
     assert site.rows("vendor") == [(1, "c")]
 
 
+def test_streams_do_not_wait_for_other_rows_of_a_small_table(stream_site: Site) -> None:
+    site, history = stream_site, History()
+    vendor = site.article("vendor", VENDOR)
+    site.execute("INSERT INTO vendor VALUES (1, 'a'), (2, 'a'), (3, 'a')")
+    for row in ("1", "2", "3"):
+        history.transaction().update(vendor, [row, "a"], [row, "b"])
+    done = _in_streams(site, history, [0, 1, 1], vote=lambda vote, stream: _LateVote(vote) if stream else vote)
+    assert (done.error, done.in_bulk) == (None, 3)
+    assert site.rows("vendor") == [(row, "b") for row in (1, 2, 3)]
+
+
 def test_a_truncate_is_not_divided(stream_site: Site) -> None:
     site = stream_site
     vendor = site.article("vendor", VENDOR)

@@ -55,6 +55,8 @@ class BulkTarget(Generic[Values]):
     """Schema and name."""
     columns: tuple[StagedColumn[Values], ...]
     """In the article's order."""
+    key_index: str | None = None
+    """A unique index of columns of the key."""
 
     def __str__(self) -> str:
         return ".".join(self.place)
@@ -212,7 +214,11 @@ class StagedBulk(ABC, Generic[Values]):
             for place, column in enumerate(target.key_columns)
         )
         staging = f"{self.quoted(stage.name)} AS staged"
-        return f"{staging} {self.join} {self.table(target)} AS destination ON {matches}"
+        return f"{staging} {self.join} {self.table(target)} AS destination {self.found_by(target)}ON {matches}"
+
+    def found_by(self, target: BulkTarget[Values]) -> str:  # noqa: ARG002 - where a database needs none
+        """Return the hint by which index the destination's rows are found, or nothing."""
+        return ""
 
     # Staging
 

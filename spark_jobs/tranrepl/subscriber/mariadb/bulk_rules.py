@@ -70,7 +70,9 @@ class _Table:
                 return None
             text = declared.collation is not None
             staged.append(StagedColumn(declared.name, _declaration(declared), values, spelled=text))
-        return BulkTarget(article, self.place, tuple(staged))
+        key = {staged[at].name for at in article.key_positions}
+        index = next((name for name, columns in sorted(self.unique_keys.items()) if columns <= key), None)
+        return BulkTarget(article, self.place, tuple(staged), index)
 
     def facts(self) -> TableFacts:
         return TableFacts(
