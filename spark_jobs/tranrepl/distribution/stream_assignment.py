@@ -30,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
 Articles = Mapping[int, RegisteredArticle]
 
-VERSION = 1
+VERSION = 2
 """The version of everything below that decides about a stream: what one version began another one must not finish."""
 _PRIME = np.uint64(1099511628211)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -116,7 +116,7 @@ def _new_keys(commands: pa.Table, articles: Articles) -> tuple[Ints, pa.StringAr
     for part in _parts(commands, articles):
         if part.operation is Operation.UPDATE:
             changed = part.touched(part.article.key_positions)
-            names = part.names(Image.AFTER, part.article.key_positions, f"{part.article.destination}\t")
+            names = part.names_after(part.article.key_positions, f"{part.article.destination}\t")
             known = changed & _bools(names.is_valid())
             rows.append(part.rows[known])
             keys.append(names.filter(pa.array(known)))
@@ -305,6 +305,17 @@ class _Part:
 
     def names(self, image: Image, positions: Sequence[int], prefix: str) -> pa.StringArray:
         """Join the values of these columns to one text a row; NULL where one of them is NULL or does not travel."""
+        return _joined(self._columns(image, positions), prefix)
+
+    def names_after(self, positions: Sequence[int], prefix: str) -> pa.StringArray:
+        """Do so with the values that an UPDATE leaves: where only changed ones travel, the others are as before."""
+        after = self._columns(Image.AFTER, positions)
+        if sent(self.article.propagation(self.operation), self.operation).mask:
+            both = zip(positions, after, self._columns(Image.BEFORE, positions), strict=True)
+            after = [pc.if_else(pa.array(self._changed(at)), new, old) for at, new, old in both]
+        return _joined(after, prefix)
+
+    def _columns(self, image: Image, positions: Sequence[int]) -> list[pa.StringArray]:
         lists = cells(self.commands[image.value].combine_chunks())
         offsets = lists.offsets.to_numpy().astype(np.int64)
         starts, lengths = offsets[:-1], np.diff(offsets)
@@ -314,7 +325,11 @@ class _Part:
             there = valid & (lengths > at)
             taken = lists.values.take(pa.array(starts + at, mask=~there))
             columns.append(pc.if_else(pc.equal(taken, NULL), pa.scalar(None, pa.string()), taken))
-        return pc.binary_join_element_wise(prefix, pc.binary_join_element_wise(*columns, "\t"), "")
+        return columns
+
+
+def _joined(columns: Sequence[pa.StringArray], prefix: str) -> pa.StringArray:
+    return pc.binary_join_element_wise(prefix, pc.binary_join_element_wise(*columns, "\t"), "")
 
 
 def _all(columns: Sequence[Bools]) -> Bools:

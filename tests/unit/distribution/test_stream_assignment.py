@@ -128,6 +128,18 @@ def test_commands_of_one_row_are_one_streams_whatever_its_keys_were(
     assert again.tolist() == given_streams
 
 
+@pytest.mark.parametrize("upd_cmd", ["CALL", "SCALL", "MCALL", "XCALL", "SQL"])
+def test_a_row_stays_in_its_stream_where_a_part_of_its_key_changes(upd_cmd: str) -> None:
+    line = _article(1, "line", (Column("doc", key=1), Column("number", key=2), Column("note")), upd_cmd=upd_cmd)
+    history = History()
+    for doc in "abcdefgh":
+        history.transaction().update(line, [doc, "1", "x"], [doc, "2", "x"])
+        history.transaction().update(line, [doc, "2", "x"], [doc, "2", "y"])
+    commands = history.table()
+    streams = division(commands, StreamAssignment.KEY, Constraints()).streams_of(commands, {1: line}, 5)
+    assert streams[::2].tolist() == streams[1::2].tolist()
+
+
 def _world(transactions: list[Operations], settings: dict[str, str]) -> _World:
     world = _World(settings)
     for operations in transactions:
