@@ -13,6 +13,10 @@ from tranrepl.printable import one_event, one_line
 RUNBOOK = "docs/how-to/a-batch-failed.md"
 """Says when to take which way."""
 
+REINITIALIZE = (
+    "`tranrepl reinitialize FILE` takes the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
+    "then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects those that differ"
+)
 RUN_SETUP = "run `tranrepl setup FILE`"
 FINISH_BATCH = "`tranrepl distribute FILE --single-connection` finishes it"
 """Remedies that are a command and nothing else: errors take them from here."""

@@ -15,6 +15,7 @@ import pymysql
 from tranrepl.connections import Connection
 from tranrepl.errors import MustBeReinitializedError, ReplicationError, TransientError
 from tranrepl.mysql.session import Session, connect, translate
+from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import Bytes
 from tranrepl.publisher.mysql.table_maps import Flavor
 
@@ -26,10 +27,6 @@ _LARGEST = 0xFFFFFF
 _ERROR, _END = 0xFF, 0xFE
 _LOST = 1236
 """The file is gone, or the place is none in it."""
-REINITIALIZE = (
-    "`tranrepl reinitialize FILE` takes the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
-    "then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects those that differ"
-)
 _BEFORE = {
     Flavor.MARIADB: ("SET @master_binlog_checksum = 'CRC32'", "SET @mariadb_slave_capability = 4"),
     Flavor.MYSQL: ("SET @source_binlog_checksum = 'CRC32'",),

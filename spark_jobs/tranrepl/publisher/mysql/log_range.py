@@ -16,11 +16,12 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import MARKS, Position
+from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, Ints, RefusedChange
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, RowFilters, TooLong
 from tranrepl.publisher.mysql.charsets import Charsets
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
-from tranrepl.publisher.mysql.dump import REINITIALIZE, dumping
+from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import (
     COMPRESSED,
     HEADER_BYTES,

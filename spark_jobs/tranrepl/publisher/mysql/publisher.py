@@ -22,10 +22,11 @@ from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.mysql.session import Session, translated_errors
+from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.mysql.catalogue import article_problems, describe_tables, table_names
-from tranrepl.publisher.mysql.dump import REINITIALIZE, dumping
+from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import GTIDS, LogCursor
 from tranrepl.publisher.mysql.log_range import BinlogRange, ServerLog
 from tranrepl.publisher.mysql.positions import (

@@ -15,6 +15,7 @@ from psycopg.errors import QueryCanceled
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
+from tranrepl.next_steps import REINITIALIZE
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
@@ -25,10 +26,6 @@ _ADVANCE_TIMEOUT = "30min"
 """Advancing a slot takes nearly as long as decoding the log in between."""
 _SLOT_TIMEOUT = "60s"
 STANDBY_SECONDS = 60.0
-REINITIALIZE = (
-    "`tranrepl reinitialize FILE` takes the Publisher's rows; or `tranrepl reinitialize FILE --log-reader`, "
-    "then `tranrepl validate FILE --repair`, leaves the Subscribers' rows and corrects those that differ"
-)
 NO_IDLE_LIMIT = "ALTER SYSTEM SET idle_replication_slot_timeout = 0, then SELECT pg_reload_conf(),"
 _IDLE = "idle_timeout"
 _ENDANGERED = ("unreserved", "lost")
