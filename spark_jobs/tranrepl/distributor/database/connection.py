@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -9,8 +11,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Self, cast
 
+import psycopg
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.schema import find_schema, named, schema_of
@@ -33,6 +37,10 @@ _SESSION_SETTINGS = (
 history rows takes as long as the query."""
 
 
+_RETURNED = "returned"
+_ASKED_AFTER_SECONDS = 5.0
+
+
 def _engine(connection: Connection) -> sa.Engine:
     """Return an engine with sessions of its own, and with what other engines of this process know of the database: its
     server, and the statements that they have compiled."""
@@ -44,16 +52,38 @@ def _engine(connection: Connection) -> sa.Engine:
 @lru_cache(maxsize=8)
 def _first_engine(connection: Connection) -> sa.Engine:
     """Return the database's first engine, which opens no session itself."""
-    return sa.create_engine(
+    engine = sa.create_engine(
         "postgresql+psycopg://",
         creator=partial(_open_session, connection),
         # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
         pool_size=1,
         max_overflow=-1,
-        pool_pre_ping=True,
         use_native_hstore=False,
         execution_options={"compiled_cache": {}},
     )
+    sa.event.listen(engine, "checkin", _note_return)
+    sa.event.listen(engine, "checkout", _require_alive)
+    return engine
+
+
+def _note_return(_: object, entry: ConnectionPoolEntry) -> None:
+    entry.info[_RETURNED] = time.monotonic()
+
+
+def _require_alive(session: Session, entry: ConnectionPoolEntry, _: object) -> None:
+    """Raise DisconnectionError, for which the pool opens another session, where the server has ended this one.
+
+    A server that ends a session says so in its socket. Only one that was idle for long may be lost without a word.
+    """
+    if session.closed or select.select([session.pgconn.socket], [], [], 0)[0]:
+        raise DisconnectionError
+    now = time.monotonic()
+    if now - entry.info.get(_RETURNED, now) > _ASKED_AFTER_SECONDS:
+        try:
+            session.execute("")
+            session.rollback()
+        except psycopg.OperationalError as error:
+            raise DisconnectionError from error
 
 
 def _open_session(connection: Connection) -> Session:
