@@ -97,7 +97,7 @@ class Articles:
 
     def registered(self, record: PublicationRecord, subscription: str | None = None) -> list[RegisteredArticle]:
         """Return the definitions in force, with the destinations of a subscription where one is named."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return _at(self._of_status(connection, record, ArticleStatus.ACTIVE), subscription)
 
     def active(
@@ -106,7 +106,7 @@ class Articles:
         """Return the articles to read, with the destinations of a subscription where one is named. Raises
         ConfigurationError where the file was changed and not set up since; that it names things as they were before a
         schema change is no change, nor is what the log reader will come to."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             articles = self._of_status(connection, record, ArticleStatus.ACTIVE)
             ended = self._ended(connection, record)
             pending = read_pending(connection, record.publication_id)
@@ -125,7 +125,7 @@ class Articles:
     def ended(self, publication: Publication, record: PublicationRecord) -> list[TableName]:
         """Return the tables that the file names and that have not been replicated since they were dropped, or taken out
         of the Publisher's publication."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             articles = {it.source: it for it in self._of_status(connection, record, ArticleStatus.ACTIVE)}
             ended = self._ended(connection, record)
         return [
@@ -136,20 +136,20 @@ class Articles:
 
     def former(self, record: PublicationRecord) -> dict[TableName, RegisteredArticle]:
         """Return the articles that have ended as they were last."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return {it.source: it for it in self._of_status(connection, record, ArticleStatus.ENDED)}
 
     def by_id(self, record: PublicationRecord, subscription: str | None = None) -> dict[int, RegisteredArticle]:
         """Return every definition that stored commands may refer to, by `article_id`, with the destinations of a
         subscription where one is named."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             articles = self._of_status(connection, record, *ArticleStatus)
         return {article.article_id: article for article in _at(articles, subscription)}
 
     def names(self, record: PublicationRecord) -> dict[str, list[str]]:
         """Return the articles in force by their sources, each with the names that its table had where stored commands
         may not have reached every Subscriber yet."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             known = self._of_status(connection, record, *ArticleStatus)
             in_force = self._of_status(connection, record, ArticleStatus.ACTIVE)
         return {

@@ -106,7 +106,7 @@ class Batches:
 
     def after(self, record: PublicationRecord, xact_seqno: bytes, limit: int | None = None) -> list[Batch]:
         """Return registered batches that hold transactions after `xact_seqno`, in commit order: all, or the first."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 sa.select(msrepl_batches)
                 .where(
@@ -123,13 +123,13 @@ class Batches:
         query = sa.select(sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0)).where(
             msrepl_batches.c.publication_id == record.publication_id, msrepl_batches.c.last_xact_seqno > xact_seqno
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
     def entered(self, record: PublicationRecord) -> list[tuple[Batch, datetime]]:
         """Return every registered batch in commit order, and when it was registered."""
         mine = msrepl_batches.c.publication_id == record.publication_id
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 sa.select(msrepl_batches).where(mine).order_by(msrepl_batches.c.first_xact_seqno)
             ).all()
@@ -154,7 +154,7 @@ class Batches:
     def around(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
         """Return registered batches that may hold a transaction of this place in the log."""
         first, last = seqnos_of_one_place(xact_seqno)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 sa.select(msrepl_batches).where(
                     msrepl_batches.c.publication_id == record.publication_id,
@@ -166,7 +166,7 @@ class Batches:
 
     def first_older(self, record: PublicationRecord, xact_seqno: bytes, age: timedelta) -> Batch | None:
         """Return the first batch after `xact_seqno`, where it was registered so long ago; else None."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(
                 sa.select(msrepl_batches, (msrepl_batches.c.entry_time <= sa.func.now() - age).label("older"))
                 .where(
@@ -202,7 +202,7 @@ class Batches:
 
     def folders(self) -> set[str]:
         """Return the folders of every publication: two may share a store."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return set(connection.execute(sa.select(msrepl_batches.c.folder)).scalars())
 
 

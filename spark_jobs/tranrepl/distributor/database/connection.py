@@ -94,7 +94,6 @@ def _open_session(connection: Connection) -> Session:
     except ReplicationError:
         session.close()
         raise
-    session.autocommit = False
     return session
 
 
@@ -122,8 +121,21 @@ class DatabaseConnection:
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
         """Begin a transaction of its own, committed at the end. Its errors are of `tranrepl.errors`."""
+        with self._lent(autocommit=False) as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Have each query see what is committed when it begins, as in a transaction of READ COMMITTED, without the two
+        round trips of one. Its errors are of `tranrepl.errors`."""
+        with self._lent(autocommit=True) as connection:
+            yield connection
+
+    @contextmanager
+    def _lent(self, *, autocommit: bool) -> Iterator[sa.Connection]:
         try:
             with self._engine.begin() as connection:
+                _driver(connection).autocommit = autocommit
                 if self._schema is None:
                     self._schema = find_schema(_driver(connection))
                 yield named(connection, self._schema)
@@ -182,7 +194,7 @@ class DatabaseConnection:
     def version(self) -> DatabaseVersion | None:
         """Return which version made the tables; None where there are none. Raises ConfigurationError where a newer one
         made them."""
-        with self.transaction() as connection:
+        with self.reading() as connection:
             found = find_version(connection)
         if found is not None:
             found.require_not_newer(self.where)
@@ -190,17 +202,17 @@ class DatabaseConnection:
 
     def distribution_id(self) -> str:
         """Return the identity of this distribution database; a copy or a backup of it has the same."""
-        with self.transaction() as connection:
+        with self.reading() as connection:
             return str(connection.scalar(sa.select(msrepl_distributor.c.distribution_id)))
 
     def clock_difference(self) -> ClockDifference:
         """Measure how far the database's clock is ahead of this machine's."""
-        with self.transaction() as connection:
+        with self.reading() as connection:
             return measure(lambda: cast("datetime", connection.scalar(sa.select(sa.func.clock_timestamp()))))
 
     def ping(self) -> None:
         """Ask for an answer. Raises ConfigurationError or TransientError where the database cannot be used."""
-        with self.transaction() as connection:
+        with self.reading() as connection:
             connection.scalar(sa.select(1))
 
 

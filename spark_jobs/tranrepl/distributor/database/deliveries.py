@@ -94,7 +94,7 @@ class Deliveries:
             msrepl_deliveries.c.time > since - _HOUR,
             _end() > since,
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query.order_by(msrepl_deliveries.c.time)).all()
         return [_span(row) for row in rows]
 

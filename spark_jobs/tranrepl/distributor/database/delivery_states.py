@@ -78,7 +78,7 @@ class DeliveryStates:
         It is asked for after the batches to be delivered are known: a snapshot that begins later shows all of them.
         """
         query = _query(record, subscription)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(query, {"after": xact_seqno}).one_or_none()
         if row is None:
             return None

@@ -146,14 +146,14 @@ class History:
         query = query.where(table.c.publication_id == record.publication_id)
         if subscription is not None:
             query = query.where(table.c.subscription_id == subscription.subscription_id)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(query.order_by(table.c.id.desc()).limit(1)).one_or_none()
         return dict(row._mapping) if row else None
 
     def counted(self, row: RunRow) -> JobResult:
         """Return what a run has recorded of itself, as far as its row has it."""
         table = _history_of(row)
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(sa.select(table).where(table.c.id == row.id)).one()
         own = {} if row.subscription is None else {"in_bulk": found.bulk_commands, "fallbacks": found.fallbacks or {}}
         return JobResult(
@@ -175,7 +175,7 @@ class History:
             .order_by(history.id.desc())
             .limit(1)
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = connection.execute(newest).one_or_none()
         return row is not None and row.recent and row.runstatus in (RunStatus.START, RunStatus.IN_PROGRESS)
 
@@ -194,7 +194,7 @@ class History:
             .order_by(history.id.desc())
             .limit(1)
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(newest).one_or_none()
         if found is None or found.error_type in (None, ErrorKind.TRANSIENT):
             return False
@@ -212,7 +212,7 @@ class History:
             .order_by(msdistribution_history.c.id.desc())
             .limit(1)
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             seqno = connection.execute(query).scalar_one_or_none()
         return bytes(seqno) if seqno is not None else None
 

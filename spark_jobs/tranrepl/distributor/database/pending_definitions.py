@@ -21,7 +21,7 @@ class Pending:
 
     def of(self, record: PublicationRecord) -> tuple[PendingDefinitions, ...]:
         """Return the pending definitions whose messages are, or may be, in the log, in the order of the messages."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return read_pending(connection, record.publication_id)
 
     def add(self, record: PublicationRecord, definitions: PendingDefinitions) -> None:

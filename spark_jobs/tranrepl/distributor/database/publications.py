@@ -73,7 +73,7 @@ class Publications:
 
         Raises ConfigurationError where another version of tranrepl made the database's tables.
         """
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             require_current(connection, self._database.where)
             row = connection.execute(
                 sa.select(mspublications).where(mspublications.c.publication == name)

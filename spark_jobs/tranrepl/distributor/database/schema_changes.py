@@ -48,7 +48,7 @@ class SchemaChanges:
 
     def after(self, record: PublicationRecord, xact_seqno: bytes) -> list[StoredSchemaChange]:
         """Return the registered schema changes of transactions after `xact_seqno`, in the order of their commands."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 sa.select(msschema_changes.c.xact_seqno, msschema_changes.c.command_id, msschema_changes.c.change)
                 .where(
@@ -65,7 +65,7 @@ class SchemaChanges:
 
     def scripts_after(self, record: PublicationRecord, xact_seqno: bytes) -> set[bytes]:
         """Return the transactions (`xact_seqno`) after one that hold a script."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(
                 sa.select(msschema_changes.c.xact_seqno)
                 .where(

@@ -20,7 +20,7 @@ class Scripts:
 
     def written(self, record: PublicationRecord) -> tuple[str, ...]:
         """Return the digests of all scripts that are not registered as commands yet."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             return _digests(connection, record)
 
     def add(self, record: PublicationRecord, digest: str) -> None:

@@ -50,7 +50,7 @@ class Snapshots:
 
     def article_states(self, subscription: SubscriptionRecord) -> dict[str, ArticleState]:
         """Return the states of the articles that wait for a snapshot or have had one, by source."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 sa.select(msarticle_subscriptions).where(
                     msarticle_subscriptions.c.subscription_id == subscription.subscription_id
@@ -214,7 +214,7 @@ class Snapshots:
             .join(mssubscriptions)
             .where(living, msarticle_subscriptions.c.status == SubscriptionStatus.ACTIVE)
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             found = connection.execute(sa.union(whole, each)).scalars().all()
         return max((bytes(it) for it in found if it is not None), default=None)
 

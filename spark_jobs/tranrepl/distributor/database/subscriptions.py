@@ -55,13 +55,13 @@ class Subscriptions:
 
     def find(self, record: PublicationRecord, name: str) -> SubscriptionRecord | None:
         """Return the subscription as registered; None where it is not."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = self._row(connection, record, name)
         return None if row is None else subscription_record(row)
 
     def get(self, record: PublicationRecord, name: str) -> SubscriptionRecord:
         """Return the subscription as registered. Raises ConfigurationError where it is not set up."""
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             row = self._row(connection, record, name)
         if row is None:
             raise ConfigurationError(
@@ -79,7 +79,7 @@ class Subscriptions:
         return self._of_status(record, *(it for it in SubscriptionStatus if it is not SubscriptionStatus.INACTIVE))
 
     def _of_status(self, record: PublicationRecord, *statuses: SubscriptionStatus) -> list[SubscriptionRecord]:
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(
                 sa.select(mssubscriptions)
                 .where(

@@ -80,7 +80,7 @@ class TracerTokens:
         query = sa.select(mstracer_tokens.c.tracer_id, mstracer_tokens.c.xact_seqno).where(
             on_the_way(record, subscription)
         )
-        with self._database.transaction() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query.order_by(mstracer_tokens.c.xact_seqno, mstracer_tokens.c.command_id)).all()
         return tuple(PendingToken(row.tracer_id, bytes(row.xact_seqno)) for row in rows)
 
