@@ -52,14 +52,18 @@ class GeneratedProcedures:
         what was done."""
         registered = self._registered([it.name for it in wanted])
         as_made = self._database.as_made(self._session, registered)
-        done = []
-        for it in wanted:
-            if registered.get(it.name) != it.create or it.name not in as_made:
-                self._replace(it)
-                done.append(f"created procedure {it.name} at {self._where}")
-            elif not as_made[it.name]:
-                done.append(_left_alone(it))
-        return done
+        made = [it for it in wanted if registered.get(it.name) != it.create or it.name not in as_made]
+        for it in made:
+            for statement in self._database.drops(self._session, it.name):
+                execute_ddl(self._session, statement)
+            execute_ddl(self._session, it.create)
+        self._register(made)
+        new = {it.name for it in made}
+        return [
+            f"created procedure {it.name} at {self._where}" if it.name in new else _left_alone(it)
+            for it in wanted
+            if it.name in new or not as_made[it.name]
+        ]
 
     def edited(self, names: Sequence[str]) -> set[str]:
         """Return the names of those that were edited by hand."""
@@ -70,11 +74,9 @@ class GeneratedProcedures:
         """Regenerate procedures for another definition of their article. One that was edited by hand is left alone:
         that it takes what it is called with has been found before."""
         edited = self.edited([it.name for it in wanted])
-        for it in wanted:
-            if it.name in edited:
-                self._register(it)
-        left = [_left_alone(it) for it in wanted if it.name in edited]
-        return [*left, *self.set_up([it for it in wanted if it.name not in edited])]
+        left = [it for it in wanted if it.name in edited]
+        self._register(left)
+        return [*map(_left_alone, left), *self.set_up([it for it in wanted if it.name not in edited])]
 
     def _registered(self, names: Sequence[str]) -> dict[str, str]:
         """Return the statements that made them last, by name."""
@@ -83,25 +85,24 @@ class GeneratedProcedures:
         query = sa.select(OBJECTS.c.object_name, OBJECTS.c.object_text).where(OBJECTS.c.object_name.in_(names))
         return {row.object_name: row.object_text for row in self._session.execute(query)}
 
-    def _replace(self, wanted: GeneratedProcedure) -> None:
-        for statement in self._database.drops(self._session, wanted.name):
-            execute_ddl(self._session, statement)
-        execute_ddl(self._session, wanted.create)
-        self._register(wanted)
-
-    def _register(self, wanted: GeneratedProcedure) -> None:
-        self._session.execute(sa.delete(OBJECTS).where(OBJECTS.c.object_name == wanted.name))
-        self._session.execute(
-            sa.insert(OBJECTS).values(
-                publisher=self._key.publisher,
-                publisher_db=self._key.publisher_db,
-                publication=self._key.publication,
-                article=wanted.article,
-                object_name=wanted.name,
-                object_type="P",
-                object_text=wanted.create,
-            )
-        )
+    def _register(self, procedures: Sequence[GeneratedProcedure]) -> None:
+        if not procedures:
+            return
+        names = [it.name for it in procedures]
+        self._session.execute(sa.delete(OBJECTS).where(OBJECTS.c.object_name.in_(names)))
+        rows = [
+            {
+                "publisher": self._key.publisher,
+                "publisher_db": self._key.publisher_db,
+                "publication": self._key.publication,
+                "article": it.article,
+                "object_name": it.name,
+                "object_type": "P",
+                "object_text": it.create,
+            }
+            for it in procedures
+        ]
+        self._session.execute(sa.insert(OBJECTS), rows)
 
 
 def _left_alone(wanted: GeneratedProcedure) -> str:
