@@ -60,7 +60,6 @@ def _site(databases: DatabasesFactory, tmp_path: Path, table: str = _MADE, **set
     site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], **file)
     site.at_publisher(table, "CREATE TABLE b (id int PRIMARY KEY, v text)")
     site.set_up()
-    good_run(site)
     site.at_publisher("INSERT INTO a VALUES (1, 'one'), (2, 'two')", "INSERT INTO b VALUES (1, 'one')")
     good_run(site)
     assert differing_rows(site) == {}
