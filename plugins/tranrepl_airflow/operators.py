@@ -39,12 +39,20 @@ from tranrepl_airflow.monitor_link import MonitorLink
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
-from tranrepl_airflow.spark_connection import SparkConnection, find_spark
+from tranrepl_airflow.spark_connection import CLIENT, SparkConnection, find_spark
 from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
 
 
 class _JobHook(SparkSubmitHook):
-    """Logs what a job says, without what every JVM of Spark's says."""
+    """Logs what a job says, without what every JVM of Spark's says.
+
+    The driver is a process of this machine on every master. For the provider it is one on Kubernetes and YARN too then:
+    else it would write the environment, which holds the passwords, on the command line, and take a job that printed
+    nothing for a failed one (source: `SparkSubmitHook._build_spark_common_args`, `submit`).
+    """
+
+    def take_driver_for_process(self) -> None:
+        self._is_kubernetes = self._is_yarn = False
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         super()._process_spark_submit_log(line for line in itr if line.strip() and not is_chatter(line))
@@ -181,6 +189,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         Rendered fields were stored before `execute`, so nothing set here is ever stored or shown.
         """
         before = (self.application, self.application_args, self.env_vars, self.conf, self._spark_binary)
+        # Without it, whatever spark-defaults.conf says would count.
+        self._deploy_mode = CLIENT
         self.application = application
         self.application_args = arguments
         given = self.env_vars or {}
@@ -199,7 +209,9 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         hook = super()._get_hook()
         # The provider makes it itself, of thirty arguments.
         hook.__class__ = _JobHook
-        return hook
+        job_hook = cast("_JobHook", hook)
+        job_hook.take_driver_for_process()
+        return job_hook
 
     def _run_spark(self, context: Context) -> str | None:
         """Submit and wait. Returns what the provider says of a failure; the job's own result says more."""

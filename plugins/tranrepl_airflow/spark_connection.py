@@ -6,15 +6,19 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from airflow.sdk import Connection
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.spark.installation import require_spark_submit
-from tranrepl.spark.submission import CONTINUOUS_LOCAL_MASTER_SETTINGS, LOCAL_MASTER_SETTINGS, spark_submit_binary
+from tranrepl.spark.submission import master_settings, spark_submit_binary
 from tranrepl_airflow.job_connections import find_connection
 
 SPARK_SUBMIT = "spark-submit"
+CLIENT = "client"
+"""The deploy mode of every job: the driver is a process beside its task."""
+_KUBERNETES = "airflow.providers.cncf.kubernetes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +28,23 @@ class SparkConnection:
     master: str
     binary: str | None
     """`spark-binary` of the connection's extras."""
+    namespace: str | None = None
+    """`namespace` of the connection's extras, for Kubernetes."""
 
     def default_conf(self, *, continuous: bool = False) -> Mapping[str, str]:
         """Return settings for a job on this master, continuous or not, under those that the user gave.
 
         The driver runs here in any case (client mode). On a cluster the executors' Python is the cluster's.
         """
-        driver = {"spark.pyspark.driver.python": sys.executable}
-        if not self.master.startswith("local"):
-            return driver
-        local = CONTINUOUS_LOCAL_MASTER_SETTINGS if continuous else LOCAL_MASTER_SETTINGS
-        return {**driver, "spark.pyspark.python": sys.executable, **local}
+        settings = {
+            "spark.pyspark.driver.python": sys.executable,
+            **master_settings(self.master, continuous=continuous),
+        }
+        if self.master.startswith("local"):
+            settings["spark.pyspark.python"] = sys.executable
+        if self.namespace and self.master.startswith("k8s"):
+            settings["spark.kubernetes.namespace"] = self.namespace
+        return settings
 
     def submit_binary(self) -> str | None:
         """Return the spark-submit beside this Python, where neither the connection nor PATH has one; else None.
@@ -51,9 +61,8 @@ class SparkConnection:
 def find_spark(connection_id: str, deploy_mode: str | None) -> SparkConnection:
     """Read the Spark connection.
 
-    Raises ConfigurationError where it is missing (the provider would submit to YARN without a word), and where
-    the provider would put the environment, which holds the passwords, on the command line or refuse it: YARN,
-    Kubernetes and cluster mode (source: `SparkSubmitHook._build_spark_common_args`).
+    Raises ConfigurationError where it is missing (the provider would submit to YARN without a word), in cluster mode,
+    and on Kubernetes without the provider that the Spark provider needs there.
     """
     connection = find_connection(connection_id)
     if connection is None:
@@ -64,14 +73,27 @@ def find_spark(connection_id: str, deploy_mode: str | None) -> SparkConnection:
         )
     extra = connection.extra_dejson
     master = _master(connection)
-    mode = deploy_mode or extra.get("deploy-mode") or "client"
-    if mode != "client" or "yarn" in master or "k8s" in master:
+    mode = deploy_mode or extra.get("deploy-mode") or CLIENT
+    if mode != CLIENT:
         raise ConfigurationError(
-            f"Spark connection {connection_id} means {master} in {mode} mode, where passwords would be passed on "
-            "the command line",
-            remedy="allowed: local[n] or spark://host:port, in client mode",
+            f"Spark connection {connection_id} means {master} in {mode} mode: passwords would be passed on the command "
+            "line, and a job reads its request and writes its result beside its task",
+            remedy="remove the extra deploy-mode: jobs run in client mode, on local[n], spark://, k8s:// and yarn",
         )
-    return SparkConnection(master, extra.get("spark-binary"))
+    if "k8s" in master and not _is_installed(_KUBERNETES):
+        raise ConfigurationError(
+            f"Spark connection {connection_id} means {master}, for which Airflow's Spark provider needs another "
+            "provider: apache-airflow-providers-cncf-kubernetes",
+            remedy="pip install apache-airflow-providers-cncf-kubernetes (the extra tranrepl[kubernetes])",
+        )
+    return SparkConnection(master, extra.get("spark-binary"), extra.get("namespace"))
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _master(connection: Connection) -> str:

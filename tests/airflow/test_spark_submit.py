@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
 
-from support.replication_tasks import Run, log_reader
+from support.replication_tasks import PASSWORD, Run, log_reader
+from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 from tranrepl.spark import class_archive
+from tranrepl_airflow import spark_connection as spark_connections
 from tranrepl_airflow.outcome import ReplicationStopped
 
 if TYPE_CHECKING:
@@ -57,8 +61,7 @@ def test_a_missing_java_is_told_instead(
     ("spark_connection", "message"),
     [
         (None, "Spark connection spark_default"),
-        ({"conn_type": "spark", "host": "yarn"}, "yarn in client mode"),
-        ({"conn_type": "spark", "host": "k8s://https://cluster"}, "k8s://https://cluster in client mode"),
+        ({"conn_type": "spark", "host": "k8s://https://cluster"}, "apache-airflow-providers-cncf-kubernetes"),
         ({"conn_type": "spark", "host": "spark://head:7077", "extra": {"deploy-mode": "cluster"}}, "cluster mode"),
     ],
 )
@@ -76,6 +79,39 @@ def test_a_missing_or_unsafe_spark_connection_is_refused(
     with pytest.raises(ReplicationStopped, match=message):
         run(log_reader(publication))
     assert fake_spark.calls == []
+
+
+@pytest.mark.parametrize("output", ["", "done"])
+@pytest.mark.parametrize(
+    ("spark_connection", "master"),
+    [
+        ({"conn_type": "spark", "host": "yarn"}, "yarn"),
+        ({"conn_type": "spark", "host": "k8s://https://cluster", "port": 6443}, "k8s://https://cluster:6443"),
+    ],
+)
+def test_the_environment_is_the_process_own_on_every_master(
+    run: Run,
+    publication: Publication,
+    connections: dict[str, Any],
+    fake_spark: FakeSpark,
+    monkeypatch: pytest.MonkeyPatch,
+    spark_connection: dict[str, Any],
+    master: str,
+    output: str,
+) -> None:
+    # What the Spark provider imports of the provider for Kubernetes, which it uses in cluster mode only.
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    monkeypatch.setattr(spark_connections, "find_spec", lambda _: object())
+    connections["spark_default"] = {**spark_connection, "extra": {"namespace": "etl"}}
+    fake_spark.answer("log_reader", JobResult(), output=output)
+    run(log_reader(publication))
+    (call,) = fake_spark.calls
+    argv = call["argv"]
+    assert (argv[argv.index("--master") + 1], argv[argv.index("--deploy-mode") + 1]) == (master, "client")
+    assert json.loads(call["environment"]["AIRFLOW_CONN_PUBLISHER"])["password"] == PASSWORD
+    assert [it for it in argv if PASSWORD in it or "Env." in it] == []
+    for setting in ("spark.authenticate=true", "spark.network.crypto.enabled=true", "spark.kubernetes.namespace=etl"):
+        assert (setting in argv) == (master != "yarn")
 
 
 def test_spark_submit_is_found_beside_this_python(

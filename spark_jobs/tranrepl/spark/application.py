@@ -22,9 +22,9 @@ from typing import Self
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.submission import (
-    CONTINUOUS_LOCAL_MASTER_SETTINGS,
     SHUTDOWN,
     entry_point,
+    master_settings,
     private_folder,
     write_private,
 )
@@ -84,7 +84,7 @@ class SparkApplication:
     def _settings(self) -> Mapping[str, str]:
         if not self._side_by_side:
             return {}
-        return {**(CONTINUOUS_LOCAL_MASTER_SETTINGS if self._master.startswith("local") else {}), **_SIDE_BY_SIDE}
+        return {**master_settings(self._master, continuous=True), **_SIDE_BY_SIDE}
 
     def ask_to_shut_down(self) -> None:
         """Ask the jobs that run, and those that come, to shut down after what is at hand."""
@@ -114,7 +114,7 @@ class _Driver:
             with self._output.open("wb") as output:
                 self._process = subprocess.Popen(
                     [*command(name, master, entry_point("run"), settings), "--jobs", str(pipe)],
-                    env=job_environment(),
+                    env=job_environment(master),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""For submitting a Spark job: the script, the binary, the settings of a local master."""
+"""For submitting a Spark job: the script, the binary, the settings that a master needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -36,6 +36,15 @@ CONTINUOUS_LOCAL_MASTER_SETTINGS = {
     "spark.executor.heartbeatInterval": "30s",
 }
 """The same, of a continuous job."""
+_ENCRYPTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+"""Tasks carry passwords and rows over a network of many users. Spark makes the secret itself on Kubernetes."""
+
+
+def master_settings(master: str, *, continuous: bool = False) -> Mapping[str, str]:
+    """Return the settings that a job needs on a master."""
+    if master.startswith("local"):
+        return CONTINUOUS_LOCAL_MASTER_SETTINGS if continuous else LOCAL_MASTER_SETTINGS
+    return _ENCRYPTED if master.startswith("k8s://") else {}
 
 
 SHUTDOWN = "shutdown"

@@ -22,8 +22,8 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.spark.installation import require_java, require_spark_submit
 from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.submission import (
-    LOCAL_MASTER_SETTINGS,
     entry_point,
+    master_settings,
     private_folder,
     spark_submit_binary,
     write_private,
@@ -55,7 +55,7 @@ def submit(request: Request, master: str) -> JobResult:
                 "--result",
                 str(result_path),
             ],
-            env=job_environment(),
+            env=job_environment(master),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -75,14 +75,19 @@ def require_spark() -> None:
 def command(name: str, master: str, script: Path, settings: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Return the command that runs a script, as an application of this name with Spark's settings, without the script's
     own arguments."""
-    given = {**(LOCAL_MASTER_SETTINGS if master.startswith("local") else {}), **settings}
+    given = {**master_settings(master), **settings}
     configuration = [part for setting, value in given.items() for part in ("--conf", f"{setting}={value}")]
-    return [spark_submit_binary(), "--master", master, "--name", name, *configuration, str(script)]
+    # Without the mode, whatever spark-defaults.conf says would count.
+    where = ("--master", master, "--deploy-mode", "client")
+    return [spark_submit_binary(), *where, "--name", name, *configuration, str(script)]
 
 
-def job_environment() -> dict[str, str]:
-    """Return the environment of the command: this process's, connections among it, and where Python is."""
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+def job_environment(master: str) -> dict[str, str]:
+    """Return the environment of the command: this process's, connections among it, and where Python is. On Kubernetes
+    and YARN the executors' Python is that of their image or archive."""
+    python = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if master.startswith(("local", "spark://")):
+        python["PYSPARK_PYTHON"] = sys.executable
     return {**os.environ, **submission_variables(), **python}
 
 
