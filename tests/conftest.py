@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,6 +30,7 @@ from support.databases import Databases
 from support.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
 from support.kept_sessions import end_kept_sessions
 from support.quiet_spark import quiet_start
+from support.server_copies import copy_files
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.spark.entry_point import SESSION_SETTINGS
@@ -255,13 +257,25 @@ def debian_postgres(server_folder: Path) -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def new_cluster(server_folder: Path) -> ServerSettings:
+    """Return a cluster that never ran but to make its logins cheap, to be copied: `initdb` costs more than a server's
+    whole life in most tests."""
+    settings = ServerSettings(server_folder / "new_cluster", fsync=False)
+    with PostgresServer(settings) as server:
+        server.make_logins_cheap()
+    return settings
+
+
 @pytest.fixture
-def own_server(server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
+def own_server(new_cluster: ServerSettings, server_folder: Path, tmp_path: Path) -> Iterator[PostgresServer]:
     """Yield a PostgreSQL 18 for this test alone, to be restored, promoted or restarted, with a database `publisher`."""
-    with PostgresServer(ServerSettings(server_folder / tmp_path.name, fsync=False)) as server:
+    settings = replace(new_cluster, home=server_folder / tmp_path.name)
+    copy_files(new_cluster.home, settings.home)
+    with PostgresServer(settings) as server:
         server.create_database("publisher")
         yield server
-    shutil.rmtree(server.settings.home)
+    shutil.rmtree(settings.home)
 
 
 @pytest.fixture

@@ -18,10 +18,15 @@ STANDBY_SLOT = "standby"
 _PATIENCE_SECONDS = 300.0
 
 
+def copy_files(source: Path, target: Path) -> None:
+    """Copy with owners and rights: the server's user is not ours."""
+    subprocess.run(["/bin/cp", "-a", str(source), str(target)], check=True)
+
+
 def back_up(server: PostgresServer, folder: Path) -> Path:
     """Take a file-level backup while the server is stopped."""
     server.stop()
-    _copy(server.settings.data, folder)
+    copy_files(server.settings.data, folder)
     server.start()
     return folder
 
@@ -30,7 +35,7 @@ def restore(server: PostgresServer, backup: Path) -> None:
     """Restore the server from it: on the same timeline, since no log is recovered from an archive."""
     server.stop()
     shutil.rmtree(server.settings.data)
-    _copy(backup, server.settings.data)
+    copy_files(backup, server.settings.data)
     server.start()
 
 
@@ -39,7 +44,7 @@ def clone(server: PostgresServer, home: Path, options: Mapping[str, str] | None 
     """Start another server from the same files, on a port of its own."""
     server.stop()
     home.mkdir()
-    _copy(server.settings.data, home / "data")
+    copy_files(server.settings.data, home / "data")
     access = json.loads(server.settings.access.read_text(encoding="utf-8"))
     server.start()
     settings = replace(server.settings, home=home, options={**server.settings.options, **(options or {})})
@@ -98,11 +103,6 @@ def catch_up(primary: PostgresServer, standby: PostgresServer) -> None:
 def promote(standby: PostgresServer) -> None:
     with standby.connect() as session:
         session.execute("SELECT pg_promote()")
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy with owners and rights: the server's user is not ours."""
-    subprocess.run(["/bin/cp", "-a", str(source), str(target)], check=True)
 
 
 def _make_standby(data: Path) -> None:
