@@ -133,7 +133,7 @@ def execute(
     """
     with failing_clearly():
         written = exec_script(load(file), sql)
-    warn([f"{it}: a script runs at PostgreSQL Subscribers only; not there" for it in written.passed_over_at])
+    warn([f"not run at {it}: only PostgreSQL Subscribers run scripts" for it in written.passed_over_at])
     where = ", ".join(written.runs_at) or "no Subscriber"
     out.print(f"script {written.name} is in the Publisher's log; it runs at: {where}", highlight=False, markup=False)
 
@@ -165,8 +165,8 @@ def _set(topology: Topology, subscription: str) -> bool:
         out.print(f"{subscription}: no sequence is behind", highlight=False)
     missing = [
         f"{subscription}: column {it.name} of {it.table} has a sequence at the Publisher and none at the Subscriber: "
-        f"an INSERT there must give its value; to give it one, run there: {it.statement}; then again: "
-        "`tranrepl sequences FILE`"
+        f"an INSERT at the Subscriber must give the value. To make the sequence, run there: {it.statement}; "
+        "then `tranrepl sequences FILE`"
         for it in done.without
     ]
     warn([*done.refused, *missing])

@@ -69,7 +69,7 @@ def reinitialize_subscription(
         if articles:
             raise ConfigurationError(
                 f"--article: subscription {subscription} takes no snapshots",
-                remedy="sync_type: automatic for it, or load the rows by hand and reinitialize the whole subscription",
+                remedy="give it `sync_type: automatic` in the file, or load the rows by hand and leave --article out",
             )
         start = reinitialize(topology, subscription)
         out.print(f"{subscription}: begins after 0x{start.hex()}")
