@@ -46,6 +46,7 @@ servers: env java $(BENCH)
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
 	@$(BUILD) browser
+	@$(BUILD) lineage
 
 test: servers ## Run the tests but the slow ones in three processes; PYTEST_ARGS="-k name" runs some, in one
 ifdef PYTEST_ARGS

@@ -45,14 +45,23 @@ _SCHEMES = {
 """By the kind of connection. Tables of others have no address that other DAGs would know."""
 
 
-def subscriber_table(publication: str, subscription: str, table: TableName) -> Asset:
-    """Return the asset of a Subscriber's table: `x-tranrepl://publication/subscription/schema.table`."""
-    return Asset(uri=f"x-tranrepl://{publication}/{subscription}/{quote(str(table))}")
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """A table by the names that providers of Airflow and OpenLineage give it."""
+
+    namespace: str
+    """`scheme://host:port`, the port always written."""
+    parts: tuple[str, ...]
+    """Database, schema and table, or as many of them as the kind of database has."""
+
+    @property
+    def name(self) -> str:
+        """The table's name in OpenLineage."""
+        return ".".join(self.parts)
 
 
-def standard_asset(connection: Connection, table: TableName) -> Asset | None:
-    """Return the asset of a table by its address, as `postgres://host:port/database/schema/table`; None where the kind
-    of database has no such address, or the connection names no single host."""
+def table_address(connection: Connection, table: TableName) -> TableAddress | None:
+    """Return a table's address; None where the kind of database has none, or the connection names no single host."""
     scheme, host = _SCHEMES.get(connection.kind), connection.host or ""
     if scheme is None or not host or host.startswith("/") or "," in host or "\\" in host:
         return None
@@ -60,9 +69,21 @@ def standard_asset(connection: Connection, table: TableName) -> Asset | None:
     if not database:
         return None
     parts = (database, table.schema, table.table) if scheme.schemas else (database, table.table)
-    address = f"[{host}]" if ":" in host else host
-    path = "/".join(quote(it, safe="") for it in parts)
-    return Asset(uri=f"{scheme.name}://{address}:{connection.port or scheme.port}/{path}")
+    server = f"[{host}]" if ":" in host else host
+    return TableAddress(f"{scheme.name}://{server}:{connection.port or scheme.port}", parts)
+
+
+def subscriber_table(publication: str, subscription: str, table: TableName) -> Asset:
+    """Return the asset of a Subscriber's table: `x-tranrepl://publication/subscription/schema.table`."""
+    return Asset(uri=f"x-tranrepl://{publication}/{subscription}/{quote(str(table))}")
+
+
+def standard_asset(connection: Connection, table: TableName) -> Asset | None:
+    """Return the asset of a table by its address, as `postgres://host:port/database/schema/table`; None without one."""
+    address = table_address(connection, table)
+    if address is None:
+        return None
+    return Asset(uri="/".join((address.namespace, *(quote(it, safe="") for it in address.parts))))
 
 
 def subscription_alias(publication: str, subscription: str) -> AssetAlias:

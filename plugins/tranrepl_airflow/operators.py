@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -35,12 +35,16 @@ from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.job_answers import JobRequest, idle_result, read_result, redacted, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
+from tranrepl_airflow.lineage import ReplicatedTable, operator_lineage, replicated_tables
 from tranrepl_airflow.monitor_link import MonitorLink
 from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
 from tranrepl_airflow.spark_connection import CLIENT, SparkConnection, find_spark
 from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
 
 class _JobHook(SparkSubmitHook):
@@ -80,6 +84,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     """The agent that the metrics of its runs name."""
     continuous_until: str = ""
     """Until when the job is continuous, in ISO format. Empty: it ends when there is nothing left to do."""
+    lineage: tuple[ReplicatedTable, ...] = ()
+    """The tables to which `execute` wrote."""
 
     def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
         kwargs.setdefault("retry_policy", RetryWhatMayPass())
@@ -102,6 +108,10 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         """What commands about this task's work name."""
         return Place(self.settings_file, self.subscription)
 
+    def get_openlineage_facets_on_complete(self, ti: object) -> OperatorLineage:  # noqa: ARG002 - the provider's signature
+        """Return the tables to which the job wrote, also where it failed later, for OpenLineage's provider."""
+        return operator_lineage(self.lineage)
+
     @abstractmethod
     def request(self) -> JobRequest:
         """Return what the job is asked to do."""
@@ -119,6 +129,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         publication = Publication.model_validate(self.publication)
         alert_schema_changes(publication, self.place, result, cast("Mapping[str, Any]", context))
         report_run(publication, self.agent, self.subscription, result)
+        if self.subscription:
+            self.lineage = replicated_tables(publication, self.subscription, result)
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)

@@ -1,5 +1,5 @@
 """Airflow's own scheduler at work: schedules, backfills, a Subscriber that is restored or away, a missing pool, a late
-run, alerts. What how-to/backfill.md, alerts.md and continuous-agents.md write is taken from there, literally.
+run, alerts, lineage. What how-to/backfill.md, alerts.md and continuous-agents.md write is taken from there, literally.
 
 One start of its components serves all, and jobs run on the tests' Spark session: about eight minutes in all, six of
 which are the backfill's three intervals, beside everything else.
@@ -50,6 +50,9 @@ _INTERVAL = timedelta(seconds=10)
 _RUN_FOR = timedelta(seconds=15)
 _AWAY_SECONDS = 4
 _HOW_TO = CHECKOUT / "docs" / "how-to"
+_OPENLINEAGE = CHECKOUT / ".venv" / "openlineage"
+"""Its provider, as `make servers` installs it."""
+_LINEAGE = "lineage.json"
 _VENDOR = (
     "CREATE SCHEMA purchasing",
     "CREATE TABLE purchasing.vendor (vendor_id int PRIMARY KEY, credit_rating int)",
@@ -87,12 +90,17 @@ def sites(databases: DatabasesFactory, tmp_path: Path, spark: Any) -> dict[str, 
         "steady": {**_settings_of("continuous-agents.md", "schedule: continuous"), "run_for": _RUN_FOR.seconds},
         "purchasing": {"schedule": "*/2 * * * *"},
     }
+    item = {"source": "public.item"}
+    articles: dict[str, Any] = {
+        "live": {**item, "filter": "id > 0 AND note <> 'secret'"},
+        "purchasing": {"source": "purchasing.vendor"},
+    }
     made: dict[str, Site] = {}
     for name, written in settings.items():
         site = made[name] = Site(
             databases(),
             tmp_path / "store" / name,
-            ["purchasing.vendor" if name == "purchasing" else "public.item"],
+            [articles.get(name, item)],
             spark,
             [{"name": "reporting", "connection": f"{name}_subscriber"}],
             publication=name,
@@ -192,6 +200,10 @@ def airflow(
         settings = {
             **metadata_on(database("airflow")),
             "PATH": path,
+            "PYTHONPATH": os.pathsep.join(map(str, (_OPENLINEAGE, CHECKOUT / "plugins", CHECKOUT / "spark_jobs"))),
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                {"type": "file", "log_file_path": str(logs / _LINEAGE), "append": True}
+            ),
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
             # The files stay as they are.
@@ -299,6 +311,8 @@ def test_the_scheduler(
         assert {run["state"] for run in waiting} == {"success"}
     _assert_each_change_arrived_once(live)
     api.pause("live")
+    commands = {it["dag_run_id"]: api.delivered(it, "commands") for it in runs}
+    _assert_that_lineage_names_what_was_delivered(live, commands, tmp_path / "logs" / _LINEAGE)
     pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
     assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
     _assert_the_log_of_a_failed_batch_ends_with_the_way_on(past, airflow, api)
@@ -309,6 +323,51 @@ def test_the_scheduler(
     _assert_the_alert_arrived(pager, changes, mailbox)
     _assert_each_interval_was_delivered_by_itself(typing, sites["purchasing"], api, tmp_path)
     _assert_that_runs_follow_one_another_while_changes_arrive(sites["steady"], api, network)
+
+
+def _assert_that_lineage_names_what_was_delivered(site: Site, commands: dict[str, int], file: Path) -> None:
+    """Compare the events of OpenLineage's file transport with the tables at both ends, and with the commands that each
+    run delivered."""
+    events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    delivered = [
+        it
+        for it in events
+        if it["job"]["name"] == "live.reporting.distribute" and it["eventType"] == "COMPLETE" and it["outputs"]
+    ]
+    rows = {it["run"]["facets"]["airflow"]["dagRun"]["run_id"]: _row_count(it) for it in delivered}
+    assert {run: rows.get(run, 0) for run in commands} == commands
+    source, destination = (
+        {"namespace": f"postgres://{it.host}:{it.port}", "name": f"{it.database}.public.item"}
+        for it in (site.databases.publisher, site.databases.subscriber)
+    )
+    columns = {"id": "bigint", "xact": "integer", "note": "text"}
+
+    def reads(column: str, transformation: dict[str, Any]) -> dict[str, Any]:
+        return {**source, "field": column, "transformations": [{**transformation, "masking": False}]}
+
+    fields = {it: {"inputFields": [reads(it, {"type": "DIRECT", "subtype": "IDENTITY"})]} for it in columns}
+    filtered = [reads(it, {"type": "INDIRECT", "subtype": "FILTER"}) for it in ("id", "note")]
+    schema = [{"name": name, "type": type_, "fields": []} for name, type_ in columns.items()]
+    for it in delivered:
+        assert _without_origin(it["inputs"]) == [
+            {**source, "facets": {"schema": {"fields": schema}}, "inputFacets": {}}
+        ]
+        lineage = {"columnLineage": {"fields": fields, "dataset": filtered}}
+        count = {"outputStatistics": {"rowCount": _row_count(it)}}
+        assert _without_origin(it["outputs"]) == [{**destination, "facets": lineage, "outputFacets": count}]
+
+
+def _row_count(event: dict[str, Any]) -> int:
+    (output,) = event["outputs"]
+    count: int = output["outputFacets"]["outputStatistics"]["rowCount"]
+    return count
+
+
+def _without_origin(value: Any) -> Any:
+    """Leave out who made a facet and by which schema."""
+    if isinstance(value, dict):
+        return {name: _without_origin(it) for name, it in value.items() if name not in ("_producer", "_schemaURL")}
+    return [_without_origin(it) for it in value] if isinstance(value, list) else value
 
 
 def _alerts(hook: Hook, event: str) -> list[dict[str, Any]]:

@@ -72,11 +72,11 @@ class Api:
         tasks = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
         return {task["task_id"]: task["duration"] or 0.0 for task in tasks}
 
-    def delivered(self, run: dict[str, Any]) -> int:
-        """Return the transactions that a run delivered."""
+    def delivered(self, run: dict[str, Any], what: str = "transactions") -> int:
+        """Return the transactions, or commands, that a run delivered."""
         path = f"/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/reporting.delivered/xcomEntries"
         value = self.get(f"{path}/return_value")["value"]
-        return int((json.loads(value) if isinstance(value, str) else value)["transactions"])
+        return int((json.loads(value) if isinstance(value, str) else value)[what])
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what the Makefile's targets need, one of: python package bench java postgresql mariadb browser
+# Builds what the Makefile's targets need, one of: python package bench java postgresql mariadb browser lineage
 set -eu
 
 REQUIREMENTS=requirements.txt
@@ -68,6 +68,16 @@ install_package() {
 install_bench() {
     say "Installing what draws the benchmarks' chart (about 10 s)"
     "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --requirement "$BENCH_REQUIREMENTS"
+}
+
+# Apart from the other packages: a provider that is installed is loaded by each process of Airflow's.
+install_lineage() {
+    [ ! -d "$VENV/openlineage" ] || [ tests/airflow/lineage_requirements.txt -nt "$VENV/openlineage" ] || return 0
+    say "Installing OpenLineage's provider for the tests (about 5 s)"
+    rm -rf "$VENV/openlineage"
+    "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --target "$VENV/openlineage" \
+        --requirement tests/airflow/lineage_requirements.txt
+    touch "$VENV/openlineage"
 }
 
 java_version() {
@@ -140,5 +150,6 @@ java) ensure_java ;;
 postgresql) ensure_postgresql ;;
 mariadb) ensure_mariadb ;;
 browser) ensure_browser ;;
-*) fail "usage: environment.sh python | package | bench | java | postgresql | mariadb | browser" ;;
+lineage) install_lineage ;;
+*) fail "usage: environment.sh python | package | bench | java | postgresql | mariadb | browser | lineage" ;;
 esac
