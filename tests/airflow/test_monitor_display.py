@@ -11,7 +11,7 @@ from tranrepl.distributor.monitoring.charts import ChartPart, Charts
 from tranrepl.distributor.tables import RunStatus
 from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.plot import count_scale, time_scale
-from tranrepl_airflow.monitor.publication_charts import ChartRange, _axis_label, publication_charts
+from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,15 @@ def test_a_chart_has_a_line_for_each_stretch_without_a_gap() -> None:
 @pytest.mark.parametrize(
     ("highest", "labels"),
     [
+        (0.2, ["0 s", "0.05 s", "0.1 s", "0.15 s", "0.2 s"]),
         (7.0, ["0 s", "2 s", "4 s", "6 s", "8 s"]),
         (40.0, ["0 s", "15 s", "30 s", "45 s"]),
+        (140.0, ["0 s", "30 s", "1 min", "1.5 min", "2 min", "2.5 min"]),
         (700.0, ["0 s", "5 min", "10 min", "15 min"]),
     ],
 )
 def test_an_axis_of_times_has_round_steps(highest: float, labels: list[str]) -> None:
-    scale = time_scale(datetime(2026, 1, 1, tzinfo=UTC), 60, 12, highest, _axis_label)
+    scale = time_scale(datetime(2026, 1, 1, tzinfo=UTC), 60, 12, highest, display.exact_duration)
     assert [label for _, label in scale.y_ticks()] == labels
 
 

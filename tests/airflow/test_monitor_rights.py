@@ -351,7 +351,7 @@ def test_a_row_that_neither_end_has_is_one_line() -> None:
 
 
 def test_the_last_check_is_shown_with_its_problems(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "not checked from here yet" in asked("USER").get("/publication/purchasing/actions").text
+    assert "Not checked from here yet" in asked("USER").get("/publication/purchasing/actions").text
     report = CheckReport(
         articles=2,
         subscriptions=1,

@@ -253,7 +253,7 @@ def test_a_publication_that_is_not_set_up_says_what_to_do(
         assert "has no current schema → run `tranrepl setup FILE`" in client.get(f"/publication/{NAME}").text
         make_large_history(connection, _SMALL, "another")
         for part in _PAGES:
-            assert "It is not set up yet: set it up from" in client.get(f"/publication/{NAME}{part}").text, part
+            assert "Not set up yet: set it up on" in client.get(f"/publication/{NAME}{part}").text, part
         assert client.get(f"/api/publication/{NAME}/history").status_code == 404
 
 

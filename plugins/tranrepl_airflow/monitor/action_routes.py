@@ -116,12 +116,19 @@ class ActionRoutes:
         found = query_store(publication, lambda database: _loss(database, publication, subscription, values=values))
         problem = error_line(STORE, found) if isinstance(found, ReplicationError) else None
         loss = None if isinstance(found, ReplicationError) else found
+        failures, _ = _failures(publication, values=values)
         row = None
         if values and loss is not None:
-            failures, _ = _failures(publication, values=True)
             failing = [it for it in failures if (it.subscription, it.xact_seqno) == (subscription, loss.xact_seqno)]
             row = next(iter(compared_rows(publication, failing[:1]).values()), None)
-        shown = {"name": name, "subscription": subscription, "loss": loss, "problem": problem, "row": row}
+        shown = {
+            "name": name,
+            "subscription": subscription,
+            "loss": loss,
+            "problem": problem,
+            "row": row,
+            "open_errors": len(failures),
+        }
         return self._renderer.page(request, "skip.html", shown)
 
     def act(

@@ -40,6 +40,12 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
+def exact_duration(seconds: float) -> str:
+    """Return a round value of an axis, as in "0.15 s", "1.5 min": no two have the same label."""
+    size, unit = next((it for it in _UNITS if seconds >= it[0]), (1, "s"))
+    return f"{seconds / size:.3g} {unit}"
+
+
 def ago(time: datetime, now: datetime) -> str:
     """Return as in "3 min ago"."""
     return f"{duration(max(0.0, (now - time).total_seconds()))} ago"

@@ -32,7 +32,7 @@ from tranrepl_airflow.monitor.publications import DagState, MonitoredPublication
 LOOKED_BACK = timedelta(days=1)
 CHART_PARTS = 48
 _PATIENCE_SECONDS = 3.0
-NOT_SET_UP = "It is not set up yet: set it up from the page Actions, or with tranrepl setup FILE"
+NOT_SET_UP = "Not set up yet: set it up on the page Actions, or with `tranrepl setup FILE`"
 _WITH_ERROR = (RunStatus.FAIL, RunStatus.RETRY)
 _ORDER = {state: at for at, state in enumerate(SubscriptionState)}
 _NONE = len(_ORDER)

@@ -205,7 +205,9 @@ class _Drawing:
 
     def _time_scale(self, seconds: Sequence[float]) -> Scale:
         highest = max(seconds, default=0.0) or 1.0
-        return time_scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest, _axis_label)
+        return time_scale(
+            self._parts[0].start, self.charts.width_seconds, len(self._parts), highest, display.exact_duration
+        )
 
     def _scale(self, highest: float, label: Callable[[float], str]) -> Scale:
         return Scale(self._parts[0].start, self.charts.width_seconds, len(self._parts), highest or 1.0, label)
@@ -216,11 +218,6 @@ class _Drawing:
             Hover(scale.x(at), width, start, text)
             for at, (start, text) in enumerate(zip(self._starts, texts, strict=True))
         ]
-
-
-def _axis_label(seconds: float) -> str:
-    """Return as in "15 s"; steps are round."""
-    return display.duration(seconds).replace(".0 ", " ")
 
 
 def _stacked(scale: Scale, part: int, quantiles: Quantiles) -> Iterable[Bar]:

@@ -20,12 +20,13 @@ from tranrepl.distributor.monitoring.schema_changes import StoredChange, newest_
 from tranrepl.distributor.monitoring.snapshots import SubscriptionSnapshot, newest_snapshots
 from tranrepl.model.latency import Leg
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
+from tranrepl_airflow.monitor.actions import Action
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
 from tranrepl_airflow.monitor.background_queries import BackgroundQueries
 from tranrepl_airflow.monitor.chart_words import quantiles_in_words
 from tranrepl_airflow.monitor.compared_rows import ComparedRow, compared_rows
 from tranrepl_airflow.monitor.errors import ErrorList, ErrorQuestion
-from tranrepl_airflow.monitor.overview import LOOKED_BACK, MonitoredState, OverviewQuestion
+from tranrepl_airflow.monitor.overview import LOOKED_BACK, NOT_SET_UP, MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
 from tranrepl_airflow.monitor.queries import PendingPart, Query as PartQuery
 from tranrepl_airflow.monitor.rendering import PARTS, Renderer, mount_of
@@ -40,6 +41,7 @@ from tranrepl_airflow.monitor.triggering import allowed_actions
 from tranrepl_airflow.monitor.validation_results import ValidationRun, newest_validations
 
 _MOST_CHANGES = 100
+_BEFORE_SETUP = frozenset({Action.CHECK, Action.SETUP})
 _NO_LATENCIES = timedelta(seconds=1)
 """Only one part draws them, and a day of them is not read for the others."""
 
@@ -196,6 +198,8 @@ class PublicationRoutes:
 
     def _may_do(self, selection: Selection, state: MonitoredState) -> frozenset[str]:
         allowed = allowed_actions(selection.user, selection.name)
+        if state.problem == NOT_SET_UP:
+            return allowed & _BEFORE_SETUP
         return frozenset({*allowed, "unpause"}) if state.dag.paused and selection.may_edit else allowed
 
     def _page(
