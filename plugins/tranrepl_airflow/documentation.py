@@ -22,12 +22,13 @@ LOG_READER = (
     "a failed one. Where the log went back (error 18846) nothing is delivered.\n"
 )
 LOG_WAS_READ = (
-    "Does nothing. It succeeds only after `log_reader`: where the log reader failed, the run is a failed one, "
-    "though what was stored is delivered.\n"
+    "Does nothing itself. It succeeds where `log_reader` did: a run whose log reader failed is a failed one, even if "
+    "it delivered what was stored.\n"
 )
 RUN_IS_OVER = (
-    "Waits for the run's end where the log reader ended before it, so that runs that fail do not chase one another. "
-    "To go on at once: mend what stopped `log_reader` and clear that task, or mark this one as a success.\n"
+    "Waits until the run's time is over where the log reader ended early, so that failing runs do not follow one "
+    "another without a pause. To go on at once: mend what stopped `log_reader` and clear that task, or mark this one "
+    "as a success.\n"
 )
 INITIALIZE = (
     "Gives the subscription, or articles that were added, the Publisher's rows by a snapshot. On most runs nothing "
@@ -61,7 +62,9 @@ VALIDATE = (
     "**If it fails with error 20574**, rows differ: its log names them. Trigger this DAG with `repair`, or "
     f"reinitialize the article. A batch that cannot be delivered: {_RUNBOOK}.\n"
 )
-EQUAL = "Does nothing. It succeeds where the rows are equal, or were repaired; otherwise the run is a failed one.\n"
+EQUAL = (
+    "Does nothing itself. It succeeds where the rows are equal, or were repaired; otherwise the run is a failed one.\n"
+)
 BROKEN_SETTINGS = (
     "Fails with what is wrong in the settings file. Correct the file (`tranrepl check FILE` reports what is wrong), "
     "and Airflow has the publication's own DAG again.\n"
@@ -85,12 +88,12 @@ ADMINISTRATION_TASKS = {
     AdministrationAction.ACKNOWLEDGE: "Acknowledges the publication's unresolved errors, as `tranrepl status FILE "
     "--acknowledge` does: they stay in the history, and count no more.\n",
     AdministrationAction.TEST_ALERT: "Sends one test alert by each notifier, as `tranrepl alert FILE --test` does.\n",
-    AdministrationAction.CLEANUP: "Removes stored commands and history that this publication needs no more, as "
+    AdministrationAction.CLEANUP: "Removes stored commands and history that this publication no longer needs, as "
     "`distribution_cleanup` does.\n",
 }
 CLEANUP = (
-    "Removes what this publication needs no more. **If it fails**, nothing is lost: the next run removes it. It fails "
-    "for good where the settings or a connection are wrong.\n"
+    "Removes what this publication no longer needs. **If it fails**, nothing is lost: the next run removes it. It "
+    "fails for good where the settings or a connection are wrong.\n"
 )
 
 
@@ -148,7 +151,7 @@ def administration_doc(publication: Publication) -> str:
     return (
         f"An administrator's actions on `{publication.publication}`: post a tracer token, skip the next "
         "transaction of a subscription, go back to an earlier one, clean up. Replication Monitor triggers it, and "
-        "shows before what it will do.\n"
+        "first shows what it will do.\n"
     )
 
 
@@ -166,8 +169,8 @@ def reinitialization_doc(publication: Publication) -> str:
     return (
         f"Reinitializes subscriptions of `{publication.publication}`: they get the Publisher's rows again by a "
         "snapshot, as `pre_creation_cmd` says. An inactive subscription is active again.\n\n"
-        "Trigger it and choose the subscriptions, and the articles where not all are meant. A run marks them "
-        "once: a task that is tried again continues. There is no schedule and no backfill: a snapshot is of now.\n"
+        "Trigger it and choose the subscriptions, and the articles where not all are meant. A task that is tried "
+        "again goes on with the snapshot that it began. There is no schedule and no backfill: a snapshot is of now.\n"
     )
 
 

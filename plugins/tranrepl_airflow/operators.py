@@ -24,7 +24,7 @@ from tranrepl.jobs.retry import keep_running
 from tranrepl.jobs.shutdown import Shutdown, ShutdownRequest
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place, usual_file
-from tranrepl.printable import one_event
+from tranrepl.printable import counted, one_event
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
 from tranrepl.spark.output import is_chatter, submission_variables
@@ -41,7 +41,7 @@ from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
 from tranrepl_airflow.spark_connection import CLIENT, SparkConnection, find_spark
-from tranrepl_airflow.summary import TEMPLATE, counted, delivered_in_words, summarize
+from tranrepl_airflow.summary import TEMPLATE, delivered_in_words, summarize
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -290,13 +290,15 @@ class SubscriptionOperator(ReplicationSparkOperator):
     def execute(self, context: Context) -> Any:
         """Run the job. Raises AirflowSkipException where the Publisher's log went back."""
         if log_was_reset(log_reader_error(context)):
-            raise AirflowSkipException("the Publisher's log was reset: the stored commands are not the Publisher's")
+            raise AirflowSkipException(
+                "the Publisher's log was reset: the stored commands are no longer the Publisher's"
+            )
         return super().execute(context)
 
     def _stopped(self, result: JobResult, error: ErrorReport, context: Context) -> Any:
         stopped = log_reader_error(context)
         if stopped is not None and stopped.message == error.message:
-            raise AirflowSkipException(f"the same as stopped {LOG_READER}: {error.message}")
+            raise AirflowSkipException(f"stopped by the same problem as {LOG_READER}: {error.message}")
         return super()._stopped(result, error, context)
 
 

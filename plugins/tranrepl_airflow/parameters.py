@@ -92,7 +92,7 @@ def administration_parameters(publication: Publication) -> dict[str, Param]:
             type=["string", "null"],
             pattern=_SEQNO_PATTERN,
             title="Transaction",
-            description="Its xact_seqno, hexadecimal: of skip the one that is next, of retry the one to begin with.",
+            description="Its xact_seqno, hexadecimal. Skip: the next transaction. Retry: the one to begin with.",
         ),
     }
 

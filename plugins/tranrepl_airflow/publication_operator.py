@@ -59,7 +59,7 @@ class CleanupOperator(PublicationOperator):
 
     def _report(self, done: Cleanup, publication: Publication, context: Context) -> Any:
         for subscription, why in done.unreachable.items():
-            self.log.warning("Subscription %s keeps what it may need: %s", subscription, one_event(why))
+            self.log.warning("Commands that subscription %s may still need are kept: %s", subscription, one_event(why))
         for subscription, error in done.deactivated.items():
             self.log.error("%s", one_event(error.message))
             event, run_id = AlertEvent.SUBSCRIPTION_DEACTIVATED, str(context["run_id"])

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.next_steps import Place
-from tranrepl.printable import one_event
+from tranrepl.printable import counted, one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import tried
 from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_SUFFIX, START_DATE, Tag
@@ -22,7 +22,6 @@ from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.outcome import logged_failure
 from tranrepl_airflow.parameters import is_only_checked, setup_parameters
 from tranrepl_airflow.publication_operator import PublicationOperator
-from tranrepl_airflow.summary import counted
 
 if TYPE_CHECKING:
     from tranrepl.admin.check import Checked

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
+from tranrepl.printable import counted
 from tranrepl_airflow.documentation import code
-from tranrepl_airflow.summary import counted, run_in_words
+from tranrepl_airflow.summary import run_in_words
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from airflow.sdk import Context
 
+from tranrepl.printable import counted
+
 TEMPLATE = "{{ summary | default('') }}"
 """The `map_index_template` of a task that says what it did. Airflow renders it once more when the task has ended."""
 
@@ -27,11 +29,6 @@ def delivered_in_words(commands: int, latency_ms: int | None) -> str:
         return "nothing to deliver"
     latency = f", latency {_seconds(latency_ms)}" if latency_ms is not None else ""
     return f"delivered {counted(commands, 'command')}{latency}"
-
-
-def counted(number: int, what: str) -> str:
-    """Return as in "1 command", "804 commands"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def run_in_words(delivery: Mapping[str, Any]) -> str:

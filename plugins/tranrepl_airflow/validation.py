@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.printable import one_event
+from tranrepl.printable import counted, one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
@@ -24,7 +24,6 @@ from tranrepl_airflow.graph import SEVERAL_TRIES, StartRule
 from tranrepl_airflow.notifiers import new_notifier
 from tranrepl_airflow.operators import ReplicationSparkOperator
 from tranrepl_airflow.parameters import is_to_be_validated, validation_parameters
-from tranrepl_airflow.summary import counted
 
 NOT_BACKFILLED = ["scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization"]
 """Every kind of run but a backfill: a validation compares the rows of now, for any interval."""

@@ -17,6 +17,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.errors import FencedError, InternalError, ReplicationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import Shutdown
+from tranrepl.printable import counted
 from tranrepl.spark.lasting_task import Ending, LastingTask, TaskServer, Why
 from tranrepl.topology import Topology
 
@@ -80,7 +81,7 @@ class AgentRun(ABC):
             raise
         result = self.timed(self.total).model_copy(update={"error": error.report if error else None})
         self.database.history.end_run(self.row, result)
-        log.info("%s %d transactions with %d commands", self.verb, result.transactions, result.commands)
+        log.info("%s %s", self.verb, _in_words(result))
         return result
 
     def _loop(self) -> None:
@@ -204,4 +205,8 @@ class AgentRun(ABC):
         self._said_at = time.monotonic()
         if so_far.commands != self._said_commands:
             self._said_commands = so_far.commands
-            log.info("%s %d transactions with %d commands by now", self.verb, so_far.transactions, so_far.commands)
+            log.info("%s %s by now", self.verb, _in_words(so_far))
+
+
+def _in_words(result: JobResult) -> str:
+    return f"{counted(result.transactions, 'transaction')} with {counted(result.commands, 'command')}"

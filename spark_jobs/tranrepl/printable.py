@@ -21,6 +21,11 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", r"\n")
 
 
+def counted(number: int, what: str, several: str | None = None) -> str:
+    """Return as in "1 command", "17,796 commands"."""
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
 def one_event(text: str) -> str:
     """Return the text as a log has it, where only the first line of an event begins at the margin."""
     return printable(text).replace("\n", "\n  ")

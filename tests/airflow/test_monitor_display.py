@@ -9,6 +9,7 @@ import pytest
 
 from tranrepl.distributor.monitoring.charts import ChartPart, Charts
 from tranrepl.distributor.tables import RunStatus
+from tranrepl.printable import counted
 from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.plot import count_scale, time_scale
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
@@ -42,7 +43,7 @@ def test_a_size_has_one_unit(count: int | None, shown: str) -> None:
 
 def test_a_number_is_grouped_by_thousands() -> None:
     assert display.number(1_234_567.4) == "1,234,567"
-    assert (display.counted(1, "command"), display.counted(17_796, "command")) == ("1 command", "17,796 commands")
+    assert (counted(1, "command"), counted(17_796, "command")) == ("1 command", "17,796 commands")
 
 
 def test_a_chart_has_a_line_for_each_stretch_without_a_gap() -> None:

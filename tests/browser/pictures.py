@@ -47,7 +47,7 @@ _HISTORY = """
 INSERT INTO {table} (id, publication_id, {more} runstatus, start_time, time, duration, comments, delivered_transactions,
                      delivered_commands, delivery_rate, delivery_latency, commands_by_article)
 SELECT -n, publication_id, {value} 2, at - interval '4 s', at, 4,
-       format('%s transactions with %s commands were delivered.', 30 + n % 40, 60 + n * 7 % 300), 30 + n % 40,
+       format('%s transactions with %s commands delivered.', 30 + n % 40, 60 + n * 7 % 300), 30 + n % 40,
        60 + n * 7 % 300, 15 + n % 60, 900 + n * 37 % 2100, json_build_object('public.item', 60 + n * 7 % 300)
   FROM {source}, generate_series(1, 280) n, LATERAL (SELECT now() - interval '5 min' * n AS at) a
 """

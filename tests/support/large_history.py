@@ -62,7 +62,7 @@ SELECT publication_id, 'batch_' || n, {_SEQNO.format("(n * 10 - 9)")}, {_SEQNO.f
 _HISTORY = """
        {status} AS runstatus, at - interval '1 s', at, 1.0,
        CASE WHEN {status} = 4 THEN 'No replicated transactions are available.'
-            ELSE '10 transactions with 100 commands were delivered, 100 of them in bulk, 0 serially.' END,
+            ELSE '10 transactions with 100 commands delivered, 100 of them in bulk, 0 serially.' END,
        {seqno}, CASE WHEN {status} = 4 THEN 0 ELSE 10 END, CASE WHEN {status} = 4 THEN 0 ELSE 100 END,
        CASE WHEN {status} = 4 THEN 0 ELSE 100.0 END, CASE WHEN {status} = 4 THEN NULL ELSE 500 + n %% 700 END,
        CASE WHEN {status} = 4 THEN json_build_object()

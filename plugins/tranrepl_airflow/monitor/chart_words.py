@@ -48,7 +48,7 @@ def _legs(part: ChartPart) -> str:
 def _throughput(part: ChartPart) -> str:
     stored, delivered = display.rate(part.stored_per_second), display.rate(part.delivered_per_second)
     transactions = display.rate(part.transactions_per_second)
-    return f"{stored} commands a second stored, {delivered} delivered, in {transactions} transactions"
+    return f"{stored} commands stored a second, {delivered} delivered, in {transactions} transactions"
 
 
 def _backlog(part: ChartPart) -> str:
@@ -83,7 +83,7 @@ LATENCY_BY_LEG = ChartWords(
 THROUGHPUT = ChartWords(
     "throughput",
     "Throughput",
-    "a second",
+    "commands and transactions a second",
     _throughput,
     [
         Legend("stored", "commands stored by the log reader"),
@@ -96,5 +96,5 @@ BACKLOG = ChartWords(
     "Backlog",
     "undelivered commands",
     _backlog,
-    [Legend("undelivered", "left by a run, or registered since the last one")],
+    [Legend("undelivered", "left by a run, or stored since the last one")],
 )

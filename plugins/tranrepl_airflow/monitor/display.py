@@ -56,11 +56,6 @@ def number(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
-def counted(value: int, what: str) -> str:
-    """Return as in "1 command", "17,796 commands"."""
-    return f"{number(value)} {what if value == 1 else what + 's'}"
-
-
 def rate(value: float | None) -> str:
     """Return a number for each second, with decimals where it is small; a dash for None."""
     return f"{value:.2g}" if value is not None and 0 < value < 10 else number(value)

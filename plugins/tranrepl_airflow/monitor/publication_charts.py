@@ -22,7 +22,7 @@ from tranrepl_airflow.monitor.chart_words import (
 )
 from tranrepl_airflow.monitor.plot import Bar, Dot, Hover, Line, Mark, Plot, Scale, count_scale, time_scale
 
-_NOTHING = "Nothing was delivered in this time. Run the DAG, or choose a longer one."
+_NOTHING = "Nothing was delivered in this time. Run the DAG, or choose a longer time."
 _NO_RUN = "The backlog is unknown: no delivery ended in this time."
 _NO_BACKLOG = "No delivery left anything behind in this time."
 

@@ -58,7 +58,9 @@ def readable_publication(name: str, reader: Reader) -> MonitoredPublication:
         raise HTTPException(403)
     for found in monitored_publications([name]):
         return found
-    sentence = f"{name} is not the DAG of a publication, or its settings cannot be used: its DAG says so."
+    sentence = (
+        f"{name} is not the DAG of a publication, or its settings cannot be used: then its DAG in Airflow says why."
+    )
     raise HTTPException(404, sentence)
 
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import tranrepl
-from tranrepl.printable import printable
+from tranrepl.printable import counted, printable
 from tranrepl_airflow.monitor import display
 
 PARTS = {
@@ -41,6 +41,7 @@ class Renderer:
         )
         self._templates.globals |= {
             "display": display,
+            "counted": counted,
             "publication_parts": ALL_PARTS,
             "version": tranrepl.__version__,
         }

@@ -15,7 +15,8 @@ from tranrepl.admin.sequences import set_sequences
 from tranrepl.admin.skip_and_retry import parse_xact_seqno, retry_from_transaction, skip_transaction
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, SubscriptionName, SubscriptionOption, chosen, load
-from tranrepl.cli.output import counted, err, failing_clearly, out, print_error, print_json, warn
+from tranrepl.cli.output import err, failing_clearly, out, print_error, print_json, warn
+from tranrepl.printable import counted
 from tranrepl.settings.loading import load_publication
 from tranrepl.topology import Topology
 
@@ -102,7 +103,9 @@ def cleanup(file: File, as_json: JsonOption = False) -> None:
             print_json(done.model_dump(mode="json"))
             return
         for name, why in done.unreachable.items():
-            err.print(f"[yellow]warning[/]: {name} keeps what it may need: {escape(why)}", highlight=False)
+            err.print(
+                f"[yellow]warning[/]: commands that {name} may still need are kept: {escape(why)}", highlight=False
+            )
         for error in done.deactivated.values():
             print_error(error.to_exception())
         removed = [

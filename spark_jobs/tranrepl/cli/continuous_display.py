@@ -16,9 +16,9 @@ from rich.table import Table
 
 from tranrepl.admin.run import LOG_READER
 from tranrepl.cli.followed_history import FollowedHistory, following
-from tranrepl.cli.output import counted
 from tranrepl.distributor.database import SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus
+from tranrepl.printable import counted
 from tranrepl.topology import Topology
 
 _LINE_EVERY_SECONDS = 10.0

@@ -103,7 +103,3 @@ def fail_on(problems: list[ReplicationError]) -> None:
         print_error(problem)
     if problems:
         raise typer.Exit(1)
-
-
-def counted(number: int, what: str, several: str | None = None) -> str:
-    return f"{number:,} {what if number == 1 else several or what + 's'}"

@@ -11,11 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from tranrepl.admin.run import LOG_READER, SNAPSHOT
-from tranrepl.cli.output import counted, err, out, print_error, print_json, settings_file, warn
+from tranrepl.cli.output import err, out, print_error, print_json, settings_file, warn
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult, TableChange
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place
+from tranrepl.printable import counted
 from tranrepl.settings.following import asked_edit
 
 _STATEMENT = re.compile(r"Subscriber \S+: [A-Z]{4,} |(created|dropped) procedure ")

@@ -15,7 +15,6 @@ from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
 from tranrepl.cli.output import (
-    counted,
     err,
     fail_on,
     failing_clearly,
@@ -31,7 +30,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, Replicatio
 from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.printable import one_line
+from tranrepl.printable import counted, one_line
 from tranrepl.settings.publication import Publication, json_schema
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.class_archive import make_archive

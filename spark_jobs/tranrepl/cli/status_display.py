@@ -25,9 +25,10 @@ from tranrepl.admin.status.report import (
     SkippedCommands,
     SubscriptionStatus,
 )
-from tranrepl.cli.output import counted, out, with_names
+from tranrepl.cli.output import out, with_names
 from tranrepl.distributor.database.overview import WRONG_STATES
 from tranrepl.model.latency import Leg, Quantiles
+from tranrepl.printable import counted
 
 _INDENT = 2
 _LONG_OPEN_SECONDS = 60

@@ -12,13 +12,14 @@ from rich.table import Table
 
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import ArticleOption, File, JsonOption, MasterOption, SubscriptionOption, chosen, load
-from tranrepl.cli.output import counted, err, failing_clearly, out, print_json
+from tranrepl.cli.output import err, failing_clearly, out, print_json
 from tranrepl.cli.results import raise_first
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, attempt_repeatedly
 from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
+from tranrepl.printable import counted
 from tranrepl.spark.submit import submit
 
 

@@ -35,8 +35,11 @@ SET runstatus = %(in_progress)s,
         ) AS summed
     ),
     comments = format(
-        '%%s transactions with %%s commands were delivered.',
-        run.delivered_transactions + %(transactions)s, run.delivered_commands + %(commands)s
+        '%%s %%s with %%s %%s delivered.',
+        to_char(run.delivered_transactions + %(transactions)s, 'FM999,999,999,999'),
+        CASE run.delivered_transactions + %(transactions)s WHEN 1 THEN 'transaction' ELSE 'transactions' END,
+        to_char(run.delivered_commands + %(commands)s, 'FM999,999,999,999'),
+        CASE run.delivered_commands + %(commands)s WHEN 1 THEN 'command' ELSE 'commands' END
     )
 WHERE id = %(run_id)s AND runstatus IN (%(start)s, %(in_progress)s)
 """)

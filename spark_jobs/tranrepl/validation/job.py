@@ -215,7 +215,9 @@ def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) ->
         return None
     first = next((row for it in unequal for row in it.rows), None)
     key = None if first is None else ", ".join(f"{name} = {value}" for name, value in first.key.items())
-    repaired = f"look at the rows that differ; `tranrepl validate FILE -s {request.subscription} --repair` corrects them"
+    repaired = (
+        f"look at the rows that differ; `tranrepl validate FILE -s {request.subscription} --repair` corrects them"
+    )
     reasons = dict.fromkeys(f"{it.article}: {it.not_repaired}" for it in unequal if it.not_repaired is not None)
     by_hand = (
         f"correct by hand, or leave as they are, the rows of articles that are not repaired ({'; '.join(reasons)}); "

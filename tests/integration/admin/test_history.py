@@ -117,7 +117,7 @@ def test_what_is_committed_is_told_while_a_delivery_goes_on(
         outcome = delivery.result()
     assert outcome.status == 0, outcome
     assert "reporting: 7 of 8 commands" in outcome.err
-    comments = "1 transactions with 7 commands were delivered."
+    comments = "1 transaction with 7 commands delivered."
     assert row == [(3, '{ "public.item" : 7 }', comments, True)]
     ended = distribution_rows(site, f"SELECT runstatus, delivered_commands, commands_by_article::text {newest}")
     assert ended == [(2, 8, '{"public.item": 8}')]

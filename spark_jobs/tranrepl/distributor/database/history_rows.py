@@ -8,6 +8,7 @@ from typing import Any
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.printable import counted
 
 
 def history_values(result: JobResult) -> dict[str, Any]:
@@ -61,9 +62,9 @@ def _comments(result: JobResult) -> str:
         return snapshot_comments(result.snapshot)
     if not result.commands:
         return " ".join(["No replicated transactions are available.", *result.notices])
-    delivered = f"{result.transactions} transactions with {result.commands} commands were delivered"
+    delivered = f"{counted(result.transactions, 'transaction')} with {counted(result.commands, 'command')} delivered"
     serial = result.commands - result.in_bulk
-    how = f", {result.in_bulk} of them in bulk, {serial} serially" if result.in_bulk else ""
+    how = f", {result.in_bulk:,} of them in bulk, {serial:,} serially" if result.in_bulk else ""
     why = "; ".join(f"{reason} ({times} times)" for reason, times in result.fallbacks.items())
     altered = "".join(f"\n{it}" for it in result.applied_schema_changes)
     return f"{delivered}{how}.{skipped}" + (f" Not in bulk after all: {why}." if why else "") + altered
