@@ -146,8 +146,8 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
             WarningKind.OPEN_TRANSACTION,
             "",
             f"a transaction has been open at the Publisher for {open_for.seconds:,.0f} s "
-            f"(open_transaction_threshold: {longest}): {open_for.who}; the slot's restart_lsn does not pass its "
-            f"beginning, and the Publisher retains {kept}",
+            f"(open_transaction_threshold: {longest}): {open_for.who}; until it ends, the slot's "
+            f"restart_lsn does not pass its beginning, and the Publisher retains {kept}",
             "end it at the Publisher: let its session commit or roll back, COMMIT PREPARED or ROLLBACK PREPARED",
         )
     age, oldest = retained.catalog_xmin_age, publication.catalog_xmin_threshold

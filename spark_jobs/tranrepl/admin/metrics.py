@@ -113,7 +113,7 @@ class _Families:
             )
             self._gauge("last_run_failed", "Whether the newest run failed.", name, run.failed)
         self._gauge(
-            "unhealed_error", "Whether its last error is still unhealed.", name, error is not None and not error.healed
+            "unhealed_error", "Whether its last error is unresolved.", name, error is not None and not error.healed
         )
 
     def _gauge(self, family: str, text: str, name: Sequence[str], value: float | None) -> None:

@@ -82,14 +82,14 @@ def missing_table_warnings(
             found = missing_tables(database, record, subscription, subscriber, tables)
     chosen = publication.subscription(subscription)
     becomes = {
-        source: "lets the article wait for a snapshot"
+        source: "the next run copies them by a snapshot"
         if waits_for_snapshot(publication, source, chosen)
-        else "stops the article until its rows are validated or copied"
+        else "the article is stopped until its rows are validated or copied"
         for source in found
     }
     return {
         source: f"article {source}: {subscriber.where}: {what} is missing, with its rows: `tranrepl setup FILE` makes "
-        f"it again, and {becomes[source]}"
+        f"it again, then {becomes[source]}"
         for source, what in found.items()
     }
 

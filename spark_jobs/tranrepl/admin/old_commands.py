@@ -48,10 +48,10 @@ def _of_earlier_definitions(
     subscription: Subscription, article: object, tag: str, xact_seqno: bytes
 ) -> ConfigurationError:
     return ConfigurationError(
-        f"subscription {subscription.name} is new, and begins with what is stored: commands of article {article} among "
-        f"it are of before a schema change ({tag}, transaction 0x{xact_seqno.hex()}), and its Subscriber's table is "
-        "made as it is after that",
-        remedy="with `sync_type: automatic` it begins with a snapshot; or load the rows as they are now, and give "
-        "`sync_type: initialize_from_lsn` with `subscription_lsn`, the position that they are of",
+        f"subscription {subscription.name} is new, and would begin with commands of article {article} that were stored "
+        f"before a schema change ({tag}, transaction 0x{xact_seqno.hex()}): they do not fit the Subscriber's table, "
+        "which setup makes as it is after the change",
+        remedy="give `sync_type: automatic`: it begins with a snapshot; or load the rows as they are now, and give "
+        "`sync_type: initialize_from_lsn` with the rows' position as `subscription_lsn`",
         article=str(article),
     )

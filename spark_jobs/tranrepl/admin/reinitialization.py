@@ -98,7 +98,7 @@ def begin_after_registration(topology: Topology, name: str) -> bytes:
         position = opened.subscriber.position()
         start = topology.positions.watermark(opened.record.read_from or FIRST_POSITION)
         opened.subscriber.move_watermark(position.watermark, start)
-        done = "begins where the log is registered from, by an administrator"
+        done = "an administrator let it begin where the log is registered from"
         opened.database.history.record_administration(opened.record, opened.subscription, start, done)
         opened.database.subscriptions.set_status(opened.subscription, SubscriptionStatus.ACTIVE)
     return start
@@ -115,8 +115,8 @@ def reinitialize(topology: Topology, name: str) -> bytes:
         if reader.publisher.probe(articles, reader.start, reader.publisher.end_of_log()).found_change:
             raise ConfigurationError(
                 f"publication {topology.publication.publication}: the log holds changes that are not read yet",
-                remedy="while nobody writes at the Publisher: run `tranrepl log-reader FILE`, load its rows into the "
-                "Subscriber, and only then reinitialize",
+                remedy="let nobody write at the Publisher; then run `tranrepl log-reader FILE`, load the Publisher's "
+                "rows into the Subscriber, and reinitialize again",
             )
     with open_distribution(topology, name) as opened:
         watermark = opened.subscriber.position().watermark

@@ -21,7 +21,7 @@ def not_propagated(publication: Publication) -> Iterator[str]:
             if command.method is Method.NONE and article.upd_cmd.method is not Method.NONE:
                 half = "INSERT" if option == "ins_cmd" else "DELETE"
                 yield (
-                    f"article {article.source}: {option}: NONE also drops the {half} of an UPDATE that goes out as "
+                    f"article {article.source}: {option}: NONE also drops the {half} of an UPDATE that is sent as "
                     "DELETE and INSERT, or that moves a row across the row filter"
                 )
 

@@ -308,7 +308,9 @@ def _set_up_subscription(
     for article in database.articles.registered(record):
         if article.begins_after > begun:
             database.snapshots.stop_article(
-                added, str(article.source), UnknownRows("it was reinitialized after what is stored")
+                added,
+                str(article.source),
+                UnknownRows("it was reinitialized, and its stored commands begin after that"),
             )
             place = f"article {article.source} of subscription {subscription.name}"
             say(f"{place} is stopped until its rows are validated or copied")
@@ -329,7 +331,7 @@ def _start_at(
         first = positions.text(read_from) if removed is None else f"0x{removed.hex()}, the last removed one"
         raise ConfigurationError(
             f"subscription {subscription.name}: subscription_lsn {subscription.subscription_lsn}: commands from there "
-            f"on are not stored; they are after {first}",
+            f"on are not stored; the stored ones begin after {first}",
             remedy="load the rows again, after the publication was set up, or use sync_type: automatic",
         )
     with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
@@ -403,10 +405,9 @@ def _dropped(
         renamed = [it.subscription for it in dropped if name not in known and it.subscriber_db == subscriber_db]
         if renamed:
             raise ConfigurationError(
-                f"subscription {name} is new, and {renamed[0]}, of a Subscriber database of the same name "
-                f"({subscriber_db}), is no longer in the file: under another name, everything stored would be "
-                "delivered to it again",
-                remedy=f"keep the name {renamed[0]}; where it is another Subscriber, set up once with neither, or with "
-                "another subscription, then add it",
+                f"subscription {name} is new, {renamed[0]} is no longer in the file, and the Subscriber database of "
+                f"both is named {subscriber_db}: if only the name changed, everything stored would be delivered again",
+                remedy=f"keep the name {renamed[0]}; or, where {name} is another Subscriber, run setup once with other "
+                "subscriptions only, then add it",
             )
     return dropped

@@ -88,7 +88,7 @@ def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: by
             )
         _refuse_delivered_schema_changes(opened, before, watermark)
         opened.subscriber.move_watermark(watermark, before)
-        done = f"the next delivery begins with transaction 0x{xact_seqno.hex()} by an administrator"
+        done = f"an administrator let the next delivery begin with transaction 0x{xact_seqno.hex()}"
         opened.database.history.record_administration(opened.record, opened.subscription, before, done)
     return done
 

@@ -230,9 +230,9 @@ def _in_distribution_database(ends: PublicationEnds, inventory: Inventory) -> It
     what = [f"registration, subscriptions, history and errors of publication {name}"] if registered else []
     stays = []
     if inventory.is_last and inventory.owned:
-        what.append("all tables of ours: no other publication is registered")
+        what.append("all tables of tranrepl: no other publication is registered")
     elif inventory.is_last:
-        stays.append("all tables of ours, empty: only their owner may drop them")
+        stays.append("all tables of tranrepl, empty: only their owner may drop them")
 
     def remove(say: Say) -> None:
         with DistributionDatabase(ends.distributor) as database:
@@ -240,7 +240,7 @@ def _in_distribution_database(ends: PublicationEnds, inventory: Inventory) -> It
                 remove_publication(database, registered.record)
                 say(f"{what[0]} in {database.where}")
             if inventory.is_last and inventory.owned and remove_empty_tables(database):
-                say(f"all tables of ours in {database.where}")
+                say(f"all tables of tranrepl in {database.where}")
 
     with DistributionDatabase(ends.distributor) as database:
         where = database.where

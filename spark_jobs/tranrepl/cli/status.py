@@ -74,7 +74,7 @@ def status(
 
     Exit status: 0 all is well; 1 a file cannot be used, or is not set up;
     2 something is wrong: a server is away, the log cannot be read on,
-    an agent's last run failed or its last error is not healed, an article
+    an agent's last run failed or its last error is not resolved, an article
     is stopped, or a subscription is Expired, Failed, Rows differ,
     Performance critical, Expiring soon or Retrying failed command. A wrong
     option is 2 as well.

@@ -40,7 +40,7 @@ def test_a_run_that_ends_before_the_transaction_heals_nothing(site: Site) -> Non
     assert site.deliver().error is not None
     ((before,),) = distribution_rows(site, "SELECT now() - interval '1 hour'")
     site.deliver(committed_before=before).raise_error()
-    assert "subscription reporting: its last error is not healed" in status(site.topology).wrong
+    assert "subscription reporting: its last error is not resolved" in status(site.topology).wrong
     found = status(site.topology).subscriptions[0]
     assert (found.state, found.last_error is not None and found.last_error.healed) == ("Idle", False)
     assert _healed_as_monitored(site) == (False, False, False)
@@ -69,9 +69,9 @@ def test_a_run_that_was_fenced_off_with_nothing_done_heals_nothing(site: Site) -
             database.history.record_log_reader(record, it)
     assert status(site.topology).wrong == [
         "the log reader's last run failed",
-        "the log reader's last error is not healed",
+        "the log reader's last error is not resolved",
         "subscription reporting: its last run failed",
-        "subscription reporting: its last error is not healed",
+        "subscription reporting: its last error is not resolved",
         "subscription reporting: state Retrying failed command",
     ]
     assert _healed_as_monitored(site) == (False, False, False)
@@ -128,7 +128,7 @@ def test_a_snapshots_error_is_healed_by_a_snapshot_alone(site: Site) -> None:
     with pytest.raises(ConfigurationError, match="holds rows"):
         site.take_snapshot()
     site.run()
-    assert status(site.topology).wrong == ["subscription reporting: its last error is not healed"]
+    assert status(site.topology).wrong == ["subscription reporting: its last error is not resolved"]
     assert _healed_as_monitored(site) == (False, False, False)
     site.at_subscriber("TRUNCATE item")
     site.take_snapshot()
@@ -157,7 +157,7 @@ def test_an_acknowledged_error_counts_no_more_until_it_comes_again(site: Site) -
     assert site.deliver().error is not None
     assert status(site.topology).wrong == [
         "subscription reporting: its last run failed",
-        "subscription reporting: its last error is not healed",
+        "subscription reporting: its last error is not resolved",
         "subscription reporting: state Failed",
     ]
     (done,) = acknowledge_errors(site.topology, "ada")

@@ -279,7 +279,7 @@ def test_the_distribution_databases_tables_are_left_to_their_owner(site: Site) -
     execute(distribution, f"GRANT SELECT, DELETE, UPDATE ON ALL TABLES IN SCHEMA public TO {role}")
     site.connections["distribution"] = replace(distribution, login=role, password="guest")  # noqa: S106 — of nobody
     try:
-        assert not any("all tables of ours" in it for it in _tear_down(site))
+        assert not any("all tables of tranrepl" in it for it in _tear_down(site))
         assert distribution_rows(site, "SELECT count(*) FROM mspublications") == [(0,)]
     finally:
         execute(distribution, f"DROP OWNED BY {role}", f"DROP ROLE {role}")

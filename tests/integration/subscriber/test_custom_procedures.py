@@ -178,7 +178,7 @@ def test_what_none_drops_is_warned_of(databases: DatabasesFactory, tmp_path: Pat
     assert checked.problems == []
     (warning,) = checked.warnings
     assert (
-        "public.vendor: ins_cmd: NONE also drops the INSERT of an UPDATE that goes out as DELETE and INSERT" in warning
+        "public.vendor: ins_cmd: NONE also drops the INSERT of an UPDATE that is sent as DELETE and INSERT" in warning
     )
 
 

@@ -49,7 +49,7 @@ def test_a_table_that_was_dropped_at_a_subscriber_is_copied_again(databases: Dat
     site.at_publisher("INSERT INTO item VALUES (7, 7)", "INSERT INTO kept VALUES (7, 7)")
     assert check(site.topology).warnings == [
         f"article public.item: Subscriber {it}: table public.item_copy is missing, with its rows: "
-        "`tranrepl setup FILE` makes it again, and lets the article wait for a snapshot"
+        "`tranrepl setup FILE` makes it again, then the next run copies them by a snapshot"
         for it in ("reporting", "archive")
     ]
     assert [it for it in site.set_up() if "missing" in it] == [
@@ -74,7 +74,7 @@ def test_without_snapshots_the_rows_of_a_dropped_table_come_by_a_repair(
     site.at_subscriber("DROP TABLE item_copy")
     site.at_publisher("INSERT INTO item VALUES (7, 7)")
     (warning,) = check(site.topology).warnings
-    assert warning.endswith("makes it again, and stops the article until its rows are validated or copied")
+    assert warning.endswith("makes it again, then the article is stopped until its rows are validated or copied")
     trail = Walk(site).until(RUN)
     assert [it.partition(" FILE")[0] for it in trail] == ["run", "setup", "run", "validate", "run"]
     assert differing_rows(site) == {}

@@ -183,7 +183,7 @@ def _wrong_with_log_reader(reader: LogReaderStatus) -> list[str]:
         "Publisher": reader.publisher_problem is not None,
         "the log cannot be read on": reader.problem is not None,
         "the log reader's last run failed": reader.last_run is not None and reader.last_run.failed,
-        "the log reader's last error is not healed": _stands(reader.last_error),
+        "the log reader's last error is not resolved": _stands(reader.last_error),
     }
     return [what for what, holds in found.items() if holds]
 
@@ -193,7 +193,7 @@ def _wrong_with_subscription(subscription: SubscriptionStatus) -> list[str]:
         "Subscriber": subscription.subscriber_problem is not None,
         "not in the distribution database": subscription.problem is not None,
         "its last run failed": subscription.last_run is not None and subscription.last_run.failed,
-        "its last error is not healed": _stands(subscription.last_error),
+        "its last error is not resolved": _stands(subscription.last_error),
         f"state {subscription.state}": subscription.state in WRONG_STATES,
         "articles are stopped": bool(subscription.stopped_articles),
     }
