@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import DAG, Context
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.errors import ConfigurationError, ReplicationError
@@ -42,7 +43,6 @@ def administration_dag(publication: Publication, settings_file: str | None = Non
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.ADMINISTER.value],
-        params=administration_parameters(publication),
         doc_md=administration_doc(publication),
     ) as dag:
         for action in AdministrationAction:
@@ -56,6 +56,8 @@ def administration_dag(publication: Publication, settings_file: str | None = Non
                 retry_delay=RETRY_DELAY,
                 max_active_tis_per_dag=1,
             )
+    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
+    dag.params = ParamsDict(administration_parameters(publication))
     return dag
 
 

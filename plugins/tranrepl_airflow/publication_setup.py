@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Context
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import BaseModel
 
@@ -68,7 +69,6 @@ def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.SET_UP.value],
-        params=setup_parameters(),
         doc_md=setup_doc(publication),
     ) as dag:
         fields: dict[str, Any] = {
@@ -80,6 +80,8 @@ def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG
         }
         check = CheckOperator(task_id=CHECK_TASK, doc_md=CHECK, **fields)
         check >> SetupOperator(task_id=SETUP_TASK, doc_md=SETUP, **fields)
+    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
+    dag.params = ParamsDict(setup_parameters())
     return dag
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import DAG, Context
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.admin.airflow_pools import pool_name
@@ -43,7 +44,6 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
         # Nothing runs here that nobody asked for, and who asks should not have to unpause it first.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.REINITIALIZE.value],
-        params=reinitialization_parameters(publication, subscriptions),
         doc_md=reinitialization_doc(publication),
     ) as dag:
         for subscription in subscriptions:
@@ -59,6 +59,8 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
                 retry_delay=RETRY_DELAY,
                 max_active_tis_per_dag=1,
             )
+    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
+    dag.params = ParamsDict(reinitialization_parameters(publication, subscriptions))
     return dag
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Context, CronTriggerTimetable
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.jobs.requests import Repair, ValidationRequest
@@ -45,11 +46,12 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
         max_active_runs=1,
         allowed_run_types=NOT_BACKFILLED,  # type: ignore[arg-type]  # values are taken too
         tags=[publication.publication, Tag.VALIDATE.value],
-        params=validation_parameters(publication),
         doc_md=validation_doc(publication),
     ) as dag:
         for subscription in publication.subscriptions:
             _add_tasks(publication, subscription.name, settings_file)
+    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
+    dag.params = ParamsDict(validation_parameters(publication))
     return dag
 
 

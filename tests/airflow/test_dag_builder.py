@@ -113,6 +113,15 @@ def test_a_publications_dag_has_no_parameters_for_a_backfill_to_offer(dag: DAG) 
     assert dict(dag.params) == {}
 
 
+def test_parameters_are_the_dags_alone(publications: Path) -> None:
+    """Airflow copies and checks a DAG's parameters for each task that finds some; a run's reach all tasks."""
+    dags = build_dags(publications)
+    assert {dag.dag_id for dag in dags if dag.params} == {
+        f"purchasing_{it}" for it in ("validate", "reinitialize", "setup", "administer")
+    }
+    assert [task for dag in dags for task in dag.tasks if task.params] == []
+
+
 def test_nothing_of_the_settings_is_taken_for_a_template(dag: DAG) -> None:
     assert "publication" not in dag.get_task("log_reader").template_fields
     assert set(dag.get_task(DISTRIBUTE).template_fields) - set(dag.get_task("log_reader").template_fields) == {
