@@ -225,7 +225,7 @@ from airflow.configuration import conf
 bag = DagBag(conf.get("core", "dags_folder"))
 assert not bag.import_errors, bag.import_errors
 print(*sorted(bag.dags))
-heavy = {"pyspark", "psycopg", "adbc_driver_postgresql"} & set(sys.modules)
+heavy = {"pyspark", "psycopg", "adbc_driver_postgresql", "numpy", "pyarrow"} & set(sys.modules)
 assert not heavy, heavy
 """
 

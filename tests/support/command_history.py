@@ -13,7 +13,8 @@ from support.registered import empty_definition
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Values, sent
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
-from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation, encode_changed
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Method, Operation, encode_changed
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import Generation

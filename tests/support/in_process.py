@@ -25,7 +25,8 @@ from tranrepl.log_reader import job as log_reader_job
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.log_reader.reading import read_log
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.settings.publication import StreamAssignment

@@ -14,7 +14,8 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import publish, write_commands
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.tables import mspublications
-from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
 
 ROW_KEY = "471100815"

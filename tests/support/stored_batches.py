@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from support.observed import distribution_rows, stored_commands
 from support.site import Site
 from tranrepl.distributor.command_file import publish, stored_files, write_commands
-from tranrepl.model.commands import ROW_LAYOUT, xact_seqno_numbers
+from tranrepl.model.command_rows import ROW_LAYOUT, xact_seqno_numbers
 
 _ROW = """
 INSERT INTO msrepl_batches (publication_id, folder, first_xact_seqno, last_xact_seqno, first_commit_time,

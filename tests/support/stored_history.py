@@ -15,7 +15,8 @@ from tranrepl.distributor.batch_files import mounted_folder
 from tranrepl.distributor.command_file import publish, write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, StoredSchemaChange
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import Operation
 from tranrepl.model.position import Position
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.settings.registration import registered_article

@@ -20,7 +20,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import Batch
 from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.model.clock_difference import ClockDifference, measure, microseconds_of, now_microseconds
-from tranrepl.model.commands import xact_seqno_numbers
+from tranrepl.model.command_rows import xact_seqno_numbers
 from tranrepl.model.latency import BUCKETS_PER_DOUBLING, LAST_BUCKET, Buckets, DeliveredMinute, LatencyByLeg
 from tranrepl.postgres.session import Session, connect
 

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from tranrepl.distributor.batch_files import damaged, is_small, mounted_folder, read_small
 from tranrepl.distributor.command_file import stored_files
 from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.subscriber.subscription import CommandPlace
 

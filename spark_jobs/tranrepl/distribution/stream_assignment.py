@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict
 from tranrepl.errors import InternalError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, Values, sent
-from tranrepl.model.commands import Operation, xact_seqno_numbers
+from tranrepl.model.command_rows import xact_seqno_numbers
+from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import NULL, cells, contents
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tranrepl.distribution.stream_assignment import UNDIVIDED, Division, Method, division
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import ROW_LAYOUT, ROW_LAYOUT_DDL
+from tranrepl.model.command_rows import ROW_LAYOUT, ROW_LAYOUT_DDL
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.batching.commit_batches import PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.constraints import Constraints

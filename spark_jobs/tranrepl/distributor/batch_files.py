@@ -13,7 +13,7 @@ from tranrepl.distributor.command_file import count_commands, mounted_path, read
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import folder_path
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.commands import ROW_LAYOUT
+from tranrepl.model.command_rows import ROW_LAYOUT
 
 _SMALL_COMMANDS = 2_000
 _SMALL_BYTES = 1024 * 1024

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.model.commands import ROW_LAYOUT
+from tranrepl.model.command_rows import ROW_LAYOUT
 
 _PUBLISHED = "part-0.parquet"
 _ROW_GROUP_BYTES = 8 * 1024 * 1024

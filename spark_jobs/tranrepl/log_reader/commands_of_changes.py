@@ -18,7 +18,8 @@ from tranrepl.log_reader.refusal import refuse_left_out, refused_length, refused
 from tranrepl.log_reader.row_filter import deletes_of, filtered, inserts_of
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, Values, sent
-from tranrepl.model.commands import NO_ARTICLE_ID, ROW_LAYOUT, XACT_SEQNO_BYTES, Method, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import NO_ARTICLE_ID, XACT_SEQNO_BYTES, Method, Operation
 from tranrepl.model.position import Positions
 from tranrepl.model.propagation import Truncation, UpdatePolicy
 from tranrepl.model.row_images import lines

@@ -17,7 +17,8 @@ from tranrepl.errors import ErrorDetails, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.log_reader.commands_of_changes import CommandsOfChanges
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import Operation, require_order, xact_seqno_numbers
+from tranrepl.model.command_rows import require_order, xact_seqno_numbers
+from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tranrepl.distributor.command_file import mounted_path, publish, write_commands
 from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
 from tranrepl.log_reader.reading import read_commands
-from tranrepl.model.commands import ROW_LAYOUT_DDL
+from tranrepl.model.command_rows import ROW_LAYOUT_DDL
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.spark.pyarrow_setup import prepare_worker

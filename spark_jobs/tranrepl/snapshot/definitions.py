@@ -13,7 +13,8 @@ from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.commands import FIRST_XACT_SEQNO, ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import FIRST_XACT_SEQNO, Operation
 from tranrepl.model.schema_change import SchemaChange, chain_of_changes
 from tranrepl.model.table_definition import Generation, TableDefinition, UniqueConstraint
 from tranrepl.publisher.publisher import Publisher

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from tranrepl.model.commands import Operation, xact_seqno_numbers
+from tranrepl.model.command_rows import xact_seqno_numbers
+from tranrepl.model.commands import Operation
 
 Table = TypeVar("Table", bound=Hashable)
 

@@ -18,7 +18,8 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import ValidationRequest
 from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Difference
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import lines
 from tranrepl.publisher.snapshot import SnapshotSession
 from tranrepl.subscriber.comparison import Correction, SubscriberComparison, Values, by_statements

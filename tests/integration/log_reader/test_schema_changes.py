@@ -20,7 +20,8 @@ from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.schema_changes import SchemaFollower
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
 
 _MOOD = "CREATE TYPE mood AS ENUM ('sad', 'happy')"

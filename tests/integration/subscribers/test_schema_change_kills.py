@@ -20,7 +20,8 @@ from support.schema_changes import added, change, renamed
 from support.subscribers import KEY, DeliveryOfCommands, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
-from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of

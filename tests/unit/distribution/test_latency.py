@@ -19,7 +19,7 @@ from tranrepl.distribution.latency import LatencyMeter, RegisteredBatches, bucke
 from tranrepl.distributor.database import Batch
 from tranrepl.errors import TransientError
 from tranrepl.model.clock_difference import ClockDifference, microseconds_of
-from tranrepl.model.commands import ROW_LAYOUT
+from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.latency import DeliveredMinute, LatencyByLeg, by_minute
 
 _DISTRIBUTION = Connection("distribution", "postgres")

@@ -16,7 +16,8 @@ from tranrepl.distributor import command_file
 from tranrepl.distributor.command_file import publish, stored_files, write_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.subscriber.batching.commit_batches import CommitLimits, commit_batches
 
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from support.example_counts import examples
 from tranrepl.errors import InternalError
-from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import Operation
 from tranrepl.subscriber.batching import commit_batches as module
 from tranrepl.subscriber.batching.commit_batches import CommitLimits, Piece, commit_batches
 

@@ -13,7 +13,8 @@ from support.example_counts import examples
 from support.registered import unused_fields
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, arguments
-from tranrepl.model.commands import ROW_LAYOUT, Operation
+from tranrepl.model.command_rows import ROW_LAYOUT
+from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.batching.staging import (

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.errors import ErrorKind, ErrorReport
-from tranrepl.model.commands import ROW_LAYOUT, XACT_SEQNO_BYTES, Operation, require_order, xact_seqno_numbers
+from tranrepl.model.command_rows import ROW_LAYOUT, require_order, xact_seqno_numbers
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.subscriber.constraints import behind_another
 
 PIECE_COMMANDS = 150_000

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, sent
-from tranrepl.model.commands import Operation, only_chunk
+from tranrepl.model.command_rows import only_chunk
+from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import NULL
 from tranrepl.subscriber.batching.array_cells import ImageCells
 from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates, Masks, bit

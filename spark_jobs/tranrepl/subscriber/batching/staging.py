@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, Image, arguments
-from tranrepl.model.commands import Operation, only_chunk
+from tranrepl.model.command_rows import only_chunk
+from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import NULL, contents
 from tranrepl.subscriber.batching.array_cells import ImageCells, array_cells, array_elements
 
