@@ -76,7 +76,7 @@ class SkippedBeforeFailure:
     """A task's `on_failure_callback`: where the task is the run's last one to deliver, and attempts have skipped
     commands before it failed."""
 
-    publication: dict[str, Any]
+    publication: Mapping[str, Any]
     subscription: str
     attempts: tuple[str, ...]
     only: ErrorKind | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +21,7 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.admin.airflow_pools import pool_name
 from tranrepl.errors import ConfigurationError, ErrorKind
+from tranrepl.next_steps import usual_file
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow import documentation
@@ -107,6 +109,7 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
     _require_free_group_names(graph)
     for alert in publication.alerts:
         new_notifier(alert)
+    settings = publication.model_dump(mode="json")
     with DAG(
         dag_id=publication.publication,
         schedule=schedule,
@@ -118,11 +121,12 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
         deadline=_deadline(publication),
     ) as dag:
         LogReaderOperator(
-            publication=publication.model_dump(mode="json"),
+            publication=settings,
             settings_file=settings_file,
             continuous_until=run_end(publication),
             on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
             doc_md=documentation.LOG_READER,
+            doc_json=_described(publication, settings_file),
             **_arguments(graph.log_reader),
         )
         if graph.run_is_over is not None:
@@ -131,7 +135,7 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
             )
         EmptyOperator(doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read))
         for group in graph.groups:
-            _add_group(group, publication, settings_file)
+            _add_group(group, publication, settings, settings_file)
         _connect(dag, graph)
     return dag
 
@@ -266,8 +270,14 @@ def _deadline(publication: Publication) -> DeadlineAlert | None:
     )
 
 
-def _add_group(group: Group, publication: Publication, settings_file: str | None) -> None:
-    settings = publication.model_dump(mode="json")
+def _described(publication: Publication, settings_file: str | None) -> str:
+    """Return the log reader's `doc_json`, where Replication Monitor reads the settings: other fields are rendered as
+    templates, or cut where they are long. Alerts' arguments may hold what not each of its readers is to see."""
+    described = publication.model_dump(mode="json", exclude={"alerts"}, exclude_defaults=True)
+    return json.dumps({**described, "settings_file": settings_file or usual_file(publication.publication)})
+
+
+def _add_group(group: Group, publication: Publication, settings: Mapping[str, Any], settings_file: str | None) -> None:
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
     subscription = group.subscription
     pool = pool_name(publication.publication, subscription)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -244,11 +243,6 @@ class LogReaderOperator(ReplicationSparkOperator):
         kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
         super().__init__(publication=publication, **kwargs)
         self.continuous_until = continuous_until
-        # Replication Monitor reads the settings here: other fields are rendered as templates, or cut where they are
-        # long. Alerts' arguments may hold what not each of its readers is to see.
-        settings = Publication.model_validate(publication)
-        described = settings.model_dump(mode="json", exclude={"alerts"}, exclude_defaults=True)
-        self.doc_json = json.dumps({**described, "settings_file": self.settings_file})
 
     def execute(self, context: Context) -> Any:
         """Drain the log, then look for what should be warned of."""

@@ -36,6 +36,7 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
     subscriptions = [it.name for it in publication.subscriptions if it.sync_type is SyncType.AUTOMATIC]
     if not subscriptions:
         return None
+    settings = publication.model_dump(mode="json")
     with DAG(
         dag_id=f"{publication.publication}{REINITIALIZATION_SUFFIX}",
         schedule=None,
@@ -49,7 +50,7 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
         for subscription in subscriptions:
             ReinitializeOperator(
                 task_id=f"{REINITIALIZATION_TASKS}{subscription}",
-                publication=publication.model_dump(mode="json"),
+                publication=settings,
                 settings_file=settings_file,
                 subscription=subscription,
                 on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),

@@ -37,7 +37,7 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
     cannot be had."""
     for alert in publication.alerts:
         new_notifier(alert)
-    schedule = publication.validation_schedule
+    schedule, settings = publication.validation_schedule, publication.model_dump(mode="json")
     with DAG(
         dag_id=f"{publication.publication}{VALIDATION_SUFFIX}",
         schedule=None if schedule is None else CronTriggerTimetable(schedule, timezone="UTC"),
@@ -49,14 +49,15 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
         doc_md=validation_doc(publication),
     ) as dag:
         for subscription in publication.subscriptions:
-            _add_tasks(publication, subscription.name, settings_file)
+            _add_tasks(publication, settings, subscription.name, settings_file)
     # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
     dag.params = ParamsDict(validation_parameters(publication))
     return dag
 
 
-def _add_tasks(publication: Publication, subscription: str, settings_file: str | None) -> None:
-    settings = publication.model_dump(mode="json")
+def _add_tasks(
+    publication: Publication, settings: Mapping[str, Any], subscription: str, settings_file: str | None
+) -> None:
     validate = ValidationOperator(
         task_id=f"validate_{subscription}",
         publication=settings,

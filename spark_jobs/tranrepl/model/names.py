@@ -72,6 +72,9 @@ ImportPath = Annotated[
 ]
 
 
+_PLAIN_PART = re.compile(r'[^".\s]+')
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
     """A table as the catalogue spells it, without case folding."""
@@ -97,7 +100,7 @@ class TableName:
 
 
 def _quoted_part(part: str) -> str:
-    return part if re.fullmatch(r'[^".\s]+', part) else '"' + part.replace('"', '""') + '"'
+    return part if _PLAIN_PART.fullmatch(part) else '"' + part.replace('"', '""') + '"'
 
 
 def _table_name(value: object) -> TableName:

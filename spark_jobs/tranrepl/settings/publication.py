@@ -5,6 +5,7 @@ Defaults are SQL Server's (`sp_addarticle`, `sp_addsubscription`, the Distributi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
@@ -359,8 +360,9 @@ class Publication(_Settings):
         names = [subscription.name for subscription in self.subscriptions]
         _refuse_repeated([str(article.destination_table) for article in self.articles], "articles: destination")
         for name in names:
-            there = [str(article.at(name).destination_table) for article in self.articles]
-            _refuse_repeated(there, f"articles: destinations: {name}")
+            if any(name in article.destinations for article in self.articles):
+                there = [str(article.at(name).destination_table) for article in self.articles]
+                _refuse_repeated(there, f"articles: destinations: {name}")
         for article in self.articles:
             for name in article.destinations.keys() - set(names):
                 raise ValueError(
@@ -408,7 +410,7 @@ class Publication(_Settings):
 
 
 def _refuse_repeated(values: Sequence[str], what: str) -> None:
-    repeated = sorted({value for value in values if values.count(value) > 1})
+    repeated = sorted(value for value, times in Counter(values).items() if times > 1)
     if repeated:
         raise ValueError(f"{what}: {', '.join(repeated)} more than once; allowed: each once")
 
