@@ -50,8 +50,9 @@ def failing_clearly() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def print_error(error: ReplicationError, subscription: str = "") -> None:
-    """Print what happened, where, and the commands to go on with, which name the file that this call was given."""
+def print_error(error: ReplicationError, subscription: str = "", *, checked: bool = False) -> None:
+    """Print what happened, where, and the commands to go on with, which name the file that this call was given. What
+    was only `checked` has nothing to go on with: its remedy says all."""
     report, place = error.report, Place(_settings_file.get(), subscription)
     err.print(f"[bold red]error[/]: {escape(named(report.message, place, report.article))}", highlight=False)
     if report.remedy:
@@ -59,7 +60,7 @@ def print_error(error: ReplicationError, subscription: str = "") -> None:
     where = ", ".join(f"{name} {value}" for name, value in facts(report).items())
     if where:
         err.print(f"  {where}", highlight=False, markup=False)
-    for line in step_lines(report, place):
+    for line in () if checked else step_lines(report, place):
         err.print(f"  {line}", highlight=False, markup=False, style="dim" if line.startswith("#") else None)
 
 
@@ -100,6 +101,6 @@ def warn(warnings: list[str]) -> None:
 
 def fail_on(problems: list[ReplicationError]) -> None:
     for problem in problems:
-        print_error(problem)
+        print_error(problem, checked=True)
     if problems:
         raise typer.Exit(1)

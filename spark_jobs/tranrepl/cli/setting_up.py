@@ -67,7 +67,7 @@ def check(file: File, as_json: JsonOption = False, master: MasterOption = "local
             raise typer.Exit(1 if checked.problems else 0)
         warn(checked.warnings)
         for problem in checked.problems:
-            print_error(problem)
+            print_error(problem, checked=True)
         console, colour = (err, "red") if checked.problems else (out, "green")
         console.print(
             f"{publication.publication}: {counted(len(publication.articles), 'article')}, "

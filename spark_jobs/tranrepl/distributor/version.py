@@ -51,7 +51,7 @@ def require_current(connection: sa.Connection, where: str) -> None:
     """Raise ConfigurationError where another version made the tables. They must be there."""
     found = read_version(connection)
     if found is None or found.revision < REVISION:
-        raise ConfigurationError(f"{where} has no current schema", remedy=RUN_SETUP)
+        raise ConfigurationError(f"{where} is not set up for this version", remedy=RUN_SETUP)
     found.require_not_newer(where)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -57,6 +58,9 @@ _WORK_SETTINGS = {
 }
 _WORK_SETTINGS_SINCE_17 = {"transaction_timeout": "0"}
 _TRANSACTION_TIMEOUT_VERSION = 170000
+
+_QUESTION = re.compile(r" Is the server running [^?]*\?")
+"""What libpq asks beside a refusal: the remedy says it."""
 
 _TRANSIENT_REFUSALS = (
     "starting up",
@@ -184,7 +188,7 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
 
 
 def _refused(connection: Connection, error: psycopg.OperationalError) -> ReplicationError:
-    text = " ".join(str(error).split())
+    text = _QUESTION.sub("", " ".join(str(error).split()))
     if refused_for_good(text):
         return ConfigurationError(
             f"connection {connection}: {text}", remedy="check login, password and database of this connection"

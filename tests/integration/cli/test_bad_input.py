@@ -280,7 +280,7 @@ def test_what_is_not_set_up_is_told_so(verb: str, shared: SharedDatabases, tmp_p
     outcome = typed(verb, file, environment=shared.environment())
     assert outcome.status == 1
     assert outcome.errors == [
-        f"distribution database bad_input_distribution has no current schema\n  → run `tranrepl setup {file}`"
+        f"distribution database bad_input_distribution is not set up for this version\n  → run `tranrepl setup {file}`"
     ]
     assert_kept_secret(outcome)
     assert state_of(shared.databases) == before

@@ -157,7 +157,7 @@ class DatabaseConnection:
         state = getattr(error.orig, "sqlstate", None)
         text = " ".join(str(error.orig).split())
         if state in _NOT_MIGRATED_STATES:
-            return ConfigurationError(f"{self.where} has no current schema", remedy=RUN_SETUP)
+            return ConfigurationError(f"{self.where} is not set up for this version", remedy=RUN_SETUP)
         if state is None and isinstance(error, OperationalError):
             return TransientError(
                 f"connection {self._connection}: {text}", remedy="check host and port, and that the server runs"
