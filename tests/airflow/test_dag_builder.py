@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,6 +168,32 @@ def test_a_broken_file_takes_no_other_publications_dag(publications: Path) -> No
     (publications / "purchasing_validate.yaml").write_text("publication: purchasing_validate")
     (publications / f"{'long' * 30}.yaml").write_text("publication: [")
     assert set(parsed(publications)) == {"purchasing", "purchasing_validate_broken", "long" * 30}
+
+
+_ALIASES = "alerts: [{notifier: x.Y, arguments: {a: &a [x]}}]\n".replace(
+    "}}]", "".join(f", {it}: &{it} [{', '.join([f'*{before}'] * 10)}]" for before, it in pairwise("abcdefgh")) + "}}]"
+)
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("since: 2026-02-31\n", "since"),
+        (f"since: {'[' * 5000}\n", "nested too deeply"),
+        (_ALIASES, "1,000,000 values"),
+    ],
+    ids=["no such day", "nested", "aliases of aliases"],
+)
+def test_a_file_that_yaml_stumbles_over_takes_no_other_publications_dag(
+    publications: Path, write_publication: PublicationWriter, added: str, message: str
+) -> None:
+    path = write_publication(publication="other")
+    with path.open("a") as file:
+        file.write(added)
+    dags = parsed(publications)
+    assert {"purchasing", "other"} <= set(dags)
+    assert message in broken_message(dags["other"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ _PLAIN = {_TEXT, _NUMBER, f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null"}
 _COLLECTIONS = {f"{_TAG}seq", f"{_TAG}map"}
 _NO_PLAIN = {f"{_TAG}timestamp": "a date", f"{_TAG}value": "a default value"}
 _MOST_DIGITS = 30
+_MOST_VALUES = 1_000_000
+"""A few lines whose aliases name aliases can be more values than any memory holds."""
 _PUBLICATION = re.compile(rb"^[\"']?publication[\"']?\s*:", re.MULTILINE)
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _IN_QUOTES = 'put a text that begins with it in quotes, as in schedule: "*/5 * * * *"'
@@ -62,6 +65,10 @@ def _publication(path: Path, text: str) -> Publication:
     if not isinstance(root, yaml.MappingNode):
         what = "is empty" if root is None else "holds no mapping"
         raise ConfigurationError(f"{path}: {what}; allowed: a mapping with the keys {allowed_keys()}")
+    if _values(root, {}) > _MOST_VALUES:
+        raise ConfigurationError(
+            f"{path}: more than {_MOST_VALUES:,} values, with each alias (*name) written out; allowed: fewer aliases"
+        )
     _refuse(path, root, list(_misread(root)))
     document = _construct(path, root)
     try:
@@ -191,6 +198,17 @@ def _inner(node: yaml.Node, part: int | str) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part].start_mark.line, node.value[part]
     return None
+
+
+def _values(node: yaml.Node, counted: dict[int, int]) -> int:
+    """Return how many values a node is, with each alias written out. `counted` has those of the nodes so far, by id."""
+    if id(node) not in counted:
+        # An alias may name a node that it is in: that is refused elsewhere.
+        counted[id(node)] = 1
+        children = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+        if isinstance(node, yaml.CollectionNode):
+            counted[id(node)] += sum(_values(it, counted) for it in children)
+    return counted[id(node)]
 
 
 def _misread(root: yaml.Node) -> Iterator[Mistake]:
