@@ -76,7 +76,7 @@ def read_commands(site: Site) -> ReadCommands:
         if account.refusal is None:
             if account.end is None:
                 raise InternalError("a read of the log ended nowhere")
-            opened.database.batches.register(opened.record, None, account.end)
+            opened.database.batches.register(opened.record, None, account.end, proof=None)
             opened.publisher.confirm(account.end)
     commands = pa.Table.from_batches(batches, ROW_LAYOUT)
     return ReadCommands(commands, {it.article_id: it for it in articles}, account)

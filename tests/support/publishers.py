@@ -204,6 +204,7 @@ class Registered:
     timeline: int | None
     last: bytes | None = None
     last_commit_time: datetime | None = None
+    proof: str | None = None
 
     def renew(self) -> None:
         pass

@@ -75,7 +75,7 @@ class StoredHistory:
         self._site.at_publisher("SELECT pg_switch_wal()", "SELECT pg_logical_emit_message(false, 'test', '')")
         with self._site.topology.publisher("test") as publisher:
             end = publisher.end_of_log()
-            database.batches.register(record, None, end)
+            database.batches.register(record, None, end, proof=None)
             publisher.confirm(end)
 
     def seqno(self, number: bytes) -> bytes:
@@ -98,7 +98,7 @@ class StoredHistory:
         ]
         new = [it.change.new_article_id for it in changes if it.change.new_article_id is not None]
         definitions = [self._reserved[it] for it in new if it in self._reserved]
-        return database.batches.register(record, batch, Position(last), changes, definitions)
+        return database.batches.register(record, batch, Position(last), changes, definitions, proof=None)
 
 
 def _batches(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

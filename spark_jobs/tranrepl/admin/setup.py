@@ -129,7 +129,8 @@ def _register_destinations(
 def _start_watermark(database: DistributionDatabase, record: PublicationRecord, publisher: Publisher) -> None:
     """Register from where the log is read, unless it is: then a log reader may be reading it now."""
     if record.registered_to is None:
-        database.publications.start_watermark(record, publisher.kept_from())
+        begin = publisher.kept_from()
+        database.publications.start_watermark(record, begin, publisher.proof(begin, None))
 
 
 def _replaced(

@@ -75,6 +75,11 @@ mspublications = sa.Table(
     sa.Column("store", sa.Text, nullable=False),
     sa.Column("registered_xact_seqno", _Seqno, comment="Log reader watermark: last transaction registered"),
     sa.Column("registered_to", _Seqno, comment="End of the part of the Publisher's log that is registered"),
+    sa.Column(
+        "registered_proof",
+        sa.Text,
+        comment="What tells the log before registered_to from another one; NULL where its timeline does",
+    ),
     sa.Column("removed_xact_seqno", _Seqno, comment="Last transaction whose commands clean-up has removed"),
     sa.Column("read_from", _Seqno, comment="Where reading the log began; NULL before it has begun"),
     sa.Column("time", _Time, nullable=False, server_default=sa.func.now()),

@@ -84,7 +84,12 @@ def pass_over(opened: OpenLogReader, record: PublicationRecord, up_to: Position)
     while True:
         probe = ask(partial(opened.publisher.probe, articles, record.registered_to or FIRST_POSITION, up_to))
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):
-            record = opened.database.batches.register(record, None, probe.empty_up_to)
+            record = opened.database.batches.register(
+                record,
+                None,
+                probe.empty_up_to,
+                proof=opened.publisher.proof(probe.empty_up_to, record.registered_xact_seqno),
+            )
         ask(partial(opened.publisher.confirm, probe.empty_up_to))
         if probe.found_change or probe.empty_up_to >= up_to:
             return record, probe.found_change

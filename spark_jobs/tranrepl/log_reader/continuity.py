@@ -40,6 +40,10 @@ class RegisteredPublication:
         return self.record.registered_xact_seqno
 
     @property
+    def proof(self) -> str | None:
+        return self.record.registered_proof
+
+    @property
     def last_commit_time(self) -> datetime | None:
         return self.record.registered_commit_time
 

@@ -273,6 +273,9 @@ class LogReader:
                 read.definitions,
                 stored_scripts(read),
                 stored_tokens(read, self.clock),
+                proof=self._opened.publisher.proof(
+                    read.end, self._record.registered_xact_seqno if batch is None else batch.last_xact_seqno
+                ),
                 redefined=None if begun is None else begun.digest,
             )
             self._start = read.end

@@ -183,7 +183,10 @@ class _Follower:
         """Register the log up to there, and what is stored of it; then let it go."""
         batch, tokens = (None, ()) if stored is None else (stored.batch, stored.tokens)
         try:
-            self.record = self.database.batches.register(self.record, batch, end, tokens=tokens, same_articles=True)
+            # A log that is followed as it is written needs no proof besides its identity.
+            self.record = self.database.batches.register(
+                self.record, batch, end, tokens=tokens, proof=None, same_articles=True
+            )
         except FencedError:
             if stored is not None:
                 shutil.rmtree(stored.folder, ignore_errors=True)

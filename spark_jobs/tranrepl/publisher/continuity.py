@@ -35,6 +35,11 @@ class RegisteredLog(Protocol):
         ...
 
     @property
+    def proof(self) -> str | None:
+        """What was registered with `position` to tell the log before it from another one (`Publisher.proof`)."""
+        ...
+
+    @property
     def start(self) -> Position | None:
         """Where reading it began; None where that is not known."""
         ...

@@ -294,6 +294,11 @@ class Publisher(Protocol):
         just now."""
         ...
 
+    def proof(self, position: Position, last: bytes | None) -> str | None:
+        """Return what tells the log before a position, whose last published transaction is `last` (`xact_seqno`), from
+        another log that has such a position; None where the log's identity does."""
+        ...
+
     def kept_from(self) -> Position:
         """Return from where the log is kept for the publication, where all before is registered or nothing is yet; the
         log's end where the server keeps it for nobody in particular. Raises MustBeReinitializedError where it is kept

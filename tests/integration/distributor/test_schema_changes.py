@@ -55,7 +55,7 @@ def _registered(
 ) -> PublicationRecord:
     batch = Batch(f"folder-{number}", _seqno(number), _seqno(number), _NOW, _NOW, 1, 1, 100)
     end = Position(_seqno((int.from_bytes((record.registered_to or Position(bytes(8))).value, "big") // 8) + 1))
-    return database.batches.register(record, batch, end, changes, definitions)
+    return database.batches.register(record, batch, end, changes, definitions, proof=None)
 
 
 def test_a_schema_change_is_registered_with_its_definitions_and_forgotten(site: Site) -> None:

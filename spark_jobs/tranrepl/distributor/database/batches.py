@@ -66,12 +66,14 @@ class Batches:
         scripts: Sequence[StoredScript] = (),
         tokens: Sequence[StoredToken] = (),
         *,
+        proof: str | None,
         redefined: str | None = None,
         same_articles: bool = False,
     ) -> PublicationRecord:
         """Register what was read after `record.registered_to`, in one transaction with the watermark, with the schema
-        changes, scripts and tracer tokens in it, and with the definitions that the changes made. `redefined`: the
-        digest of pending definitions that are in force then. Who waits for a batch is notified.
+        changes, scripts and tracer tokens in it, and with the definitions that the changes made. `proof`: the
+        Publisher's of `end`; `redefined`: the digest of pending definitions that are in force then. Who waits for a
+        batch is notified.
 
         Without a batch (the log held no published change) only the watermark moves. Returns the record as it is then,
         from which the next batch may have been read already. Raises FencedError where another log reader was faster;
@@ -86,6 +88,7 @@ class Batches:
                 .where(at_position(record), read)
                 .values(
                     registered_to=end.value,
+                    registered_proof=proof,
                     registered_xact_seqno=xact_seqno,
                     registered_commit_time=commit_time,
                 )
@@ -102,7 +105,13 @@ class Batches:
                 forget_pending(connection, record, redefined)
             if batch is not None:
                 notify(connection, record.publication_id, REGISTERED)
-        return replace(record, registered_to=end, registered_xact_seqno=xact_seqno, registered_commit_time=commit_time)
+        return replace(
+            record,
+            registered_to=end,
+            registered_proof=proof,
+            registered_xact_seqno=xact_seqno,
+            registered_commit_time=commit_time,
+        )
 
     def after(self, record: PublicationRecord, xact_seqno: bytes, limit: int | None = None) -> list[Batch]:
         """Return registered batches that hold transactions after `xact_seqno`, in commit order: all, or the first."""

@@ -48,11 +48,14 @@ class PublicationRecord:
     """A time by which the last registered transaction was committed; None before the first."""
     articles_version: int = 0
     """How often articles were changed other than by a batch."""
+    registered_proof: str | None = None
+    """What tells the log before `registered_to` from another one (`Publisher.proof`)."""
 
 
 _LOG_COLUMNS = (
     "registered_xact_seqno",
     "registered_to",
+    "registered_proof",
     "registered_commit_time",
     "removed_xact_seqno",
     "read_from",
@@ -137,15 +140,15 @@ class Publications:
             ).one()
         return _publication(row)
 
-    def start_watermark(self, record: PublicationRecord, position: Position) -> None:
-        """Register where a new slot begins to read, unless that is registered already."""
+    def start_watermark(self, record: PublicationRecord, position: Position, proof: str | None) -> None:
+        """Register where reading the log begins, with its proof, unless that is registered already."""
         with self._database.transaction() as connection:
             connection.execute(
                 mspublications.update()
                 .where(
                     mspublications.c.publication_id == record.publication_id, mspublications.c.registered_to.is_(None)
                 )
-                .values(registered_to=position.value, read_from=position.value)
+                .values(registered_to=position.value, read_from=position.value, registered_proof=proof)
             )
 
     def renew_position(self, record: PublicationRecord, position: Position, timeline: int) -> PublicationRecord:
@@ -258,4 +261,5 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
         fields["timeline"],
         fields["registered_commit_time"],
         fields["articles_version"],
+        fields["registered_proof"],
     )

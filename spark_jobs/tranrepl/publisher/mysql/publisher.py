@@ -8,10 +8,17 @@ from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
+import numpy as np
 import pymysql
 
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError, MissingRightError, MustBeReinitializedError, ReplicationError
+from tranrepl.errors import (
+    INCONSISTENT_DISTRIBUTION_DATABASE,
+    ConfigurationError,
+    MissingRightError,
+    MustBeReinitializedError,
+    ReplicationError,
+)
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.clock_difference import ClockDifference, measure
@@ -56,6 +63,16 @@ _OLDEST, _NEWEST = (10, 6), (10, 11)
 _NOT_CAPTURED = "schema changes of a MariaDB Publisher are not replicated: they stop the log reader"
 _NO_MESSAGES = "a MariaDB Publisher has no messages in its log yet"
 _PROBED = Limits(1 << 62, 1 << 62)
+
+
+def _begin(seqno: bytes) -> int:
+    """Return the place at which a transaction begins."""
+    return int.from_bytes(seqno, "big") // MARKS
+
+
+def _size(event: bytes) -> int:
+    """Return the length of an event in its file, where it has a checksum."""
+    return int.from_bytes(event[9:13], "little")
 
 
 class NoSchemaChanges:
@@ -308,56 +325,69 @@ class MySqlPublisher:
         return LogIdentity(str(system), 1)
 
     def continuation(self, identity: LogIdentity, registered: RegisteredLog) -> Continuation:
-        self._require_place(place_of(registered.position))
-        if registered.last is not None:
-            self._require_group(int.from_bytes(registered.last, "big") // MARKS, registered.last_commit_time)
+        place = place_of(registered.position)
+        found = self.proof(registered.position, registered.last)
+        if found is None:
+            raise self._no_such_place(place)
+        if registered.proof is not None and not self._is_of_log(registered.proof, found, registered.last):
+            raise self._another_log(place, f"({found.partition(' ')[0]})")
         return Continuation(registered.position, identity.timeline, registered.position)
 
     def require_unbroken(self, identity: LogIdentity, registered: RegisteredLog) -> None:
         self.continuation(identity, registered)
 
-    def _require_place(self, place: int) -> None:
-        """Raise MustBeReinitializedError where the log has no such place between two groups."""
+    def proof(self, position: Position, last: bytes | None) -> str | None:
+        """Return the last GTID of each replication domain before a place, and the event that begins the transaction;
+        None where no group ends at the place."""
+        place = place_of(position)
         with translated_errors(self.where):
-            ((found,),) = self._session.execute(
+            ((gtids,),) = self._session.execute(
                 "SELECT BINLOG_GTID_POS(%s, %s)", [self.log.file(file_of(place)), offset_of(place)]
             )
-        if found is None:
-            text = self.positions.text(position_of(place))
-            raise MustBeReinitializedError(
-                f"{self.where}: the binary log has no place {text} any more, from which it must be read: it was purged "
-                "or reset, or the server was restored",
-                remedy=REINITIALIZE,
-            )
+        if gtids is None:
+            return None
+        event = b"" if last is None else self._group_at(_begin(last))
+        return f"{','.join(sorted(str(gtids).split(',')))} {event.hex()}"
 
-    def _require_group(self, place: int, committed_before: datetime | None) -> None:
-        """Raise MustBeReinitializedError where no group begins there, or one that was committed later than ours was:
-        the log was begun again. Where its file is gone, nothing is known."""
-        if self.log.file(file_of(place)) not in self._files():
-            return
-        log = self.log
+    def _is_of_log(self, registered: str, found: str, last: bytes | None) -> bool:
+        """Compare proofs; where the transaction's file was purged, the GTIDs are all that there is."""
+        purged = last is not None and self.log.file(file_of(_begin(last))) not in self._files()
+        return registered == found or (purged and registered.partition(" ")[0] == found.partition(" ")[0])
+
+    def _no_such_place(self, place: int) -> MustBeReinitializedError:
+        """Return the error for a place that the log does not have, or has no more."""
+        oldest = min(map(file_number, self._files()), default=0)
+        if file_of(place) >= oldest:
+            return self._another_log(place, "no transaction's end")
+        return MustBeReinitializedError(
+            f"{self.where}: the binary log has no place {self.positions.text(position_of(place))} any more, from which "
+            "it must be read: it was purged",
+            remedy=REINITIALIZE,
+        )
+
+    def _another_log(self, place: int, found: str) -> MustBeReinitializedError:
+        return MustBeReinitializedError(
+            f"{self.where}: at {self.positions.text(position_of(place))} the binary log has {found}, and not the "
+            "transactions that were read up to there: it was reset, or the server was restored",
+            remedy=REINITIALIZE,
+            number=INCONSISTENT_DISTRIBUTION_DATABASE,
+        )
+
+    def _group_at(self, place: int) -> bytes:
+        """Return the event that begins a transaction at a place; nothing where none begins there any more."""
+        file, offset = self.log.file(file_of(place)), offset_of(place)
         try:
-            with dumping(self._connection, self.where, log.flavor, log.file(file_of(place)), offset_of(place)) as dump:
-                cursor = LogCursor(file_of(place), offset_of(place))
+            with dumping(self._connection, self.where, self.log.flavor, file, offset) as dump:
+                cursor = LogCursor(file_of(place), offset)
                 for data, starts in dump.chunks():
                     block = cursor.block(data, starts)
-                    first = [at for at, kind in enumerate(block.types.tolist()) if kind in GTIDS][:1]
-                    if not first:
-                        continue
-                    size = int(block.data.numbers(block.starts[first] + 9, "<u4")[0])
-                    begins = int(block.places[first[0]]) - size
-                    time = datetime.fromtimestamp(int(block.data.numbers(block.starts[first], "<u4")[0]), UTC)
-                    if begins == place and (committed_before is None or time <= committed_before):
-                        return
-                    break
+                    for at in np.flatnonzero(np.isin(block.types, GTIDS))[:1].tolist():
+                        event = block.event(at)
+                        return event if block.places[at] - _size(event) == place else b""
         except ReplicationError as error:
             if not isinstance(error, (ConfigurationError, MustBeReinitializedError)):
                 raise
-        raise MustBeReinitializedError(
-            f"{self.where}: at {self.positions.text(position_of(place))} the binary log has another transaction than "
-            "the one that was read there: it was reset, or the server was restored",
-            remedy=REINITIALIZE,
-        )
+        return b""
 
     def _files(self) -> dict[str, int]:
         with translated_errors(self.where):

@@ -242,6 +242,9 @@ class PostgresPublisher:
     def identity(self, known_timeline: int | None = None) -> LogIdentity:
         return read_log_identity(self.session, self._connection, known_timeline)
 
+    def proof(self, position: Position, last: bytes | None) -> None:
+        """Return None: the timeline tells."""
+
     def continuation(self, identity: LogIdentity, registered: RegisteredLog) -> Continuation:
         return Continuity(self.session, self.slot, identity, registered).continuation()
 

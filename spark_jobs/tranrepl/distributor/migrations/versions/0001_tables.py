@@ -32,6 +32,12 @@ def upgrade() -> None:
             comment="End of the part of the Publisher's log that is registered",
         ),
         sa.Column(
+            "registered_proof",
+            sa.Text(),
+            nullable=True,
+            comment="What tells the log before registered_to from another one; NULL where its timeline does",
+        ),
+        sa.Column(
             "removed_xact_seqno",
             sa.LargeBinary(length=16),
             nullable=True,
