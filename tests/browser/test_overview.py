@@ -22,7 +22,7 @@ def test_what_is_in_trouble_comes_first(chromium: Browser, monitored: MonitoredS
     with opened(chromium, monitored, ADMIN) as page:
         assert _publications(page) == ["fresh", "shop", "away", "orders"]
         rows = frame_of(page).locator("tbody")
-        expect(rows.nth(0)).to_contain_text("is not set up")
+        expect(rows.nth(0)).to_contain_text("Not set up yet")
         expect(rows.nth(1)).to_contain_text("Failed")
         expect(rows.nth(1)).to_contain_text(_SECRET)
         expect(rows.nth(3)).to_contain_text("Idle")
