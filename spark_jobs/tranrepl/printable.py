@@ -26,6 +26,11 @@ def counted(number: int, what: str, several: str | None = None) -> str:
     return f"{number:,} {what if number == 1 else several or what + 's'}"
 
 
+def a_second(rate: float) -> str:
+    """Return a rate as in "17,796", with decimals where it is small, as in "0.25"."""
+    return f"{rate:.2g}" if 0 < rate < 10 else f"{rate:,.0f}"
+
+
 def one_event(text: str) -> str:
     """Return the text as a log has it, where only the first line of an event begins at the margin."""
     return printable(text).replace("\n", "\n  ")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from tranrepl.printable import a_second
+
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _THOUSAND = 1000
@@ -58,7 +60,7 @@ def number(value: float | None) -> str:
 
 def rate(value: float | None) -> str:
     """Return a number for each second, with decimals where it is small; a dash for None."""
-    return f"{value:.2g}" if value is not None and 0 < value < 10 else number(value)
+    return UNKNOWN if value is None else a_second(value)
 
 
 def size(count: int | None) -> str:

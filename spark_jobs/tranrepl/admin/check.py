@@ -135,6 +135,8 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.collect(lambda: _distributor(database))
         for subscription in publication.subscriptions:
             checked.collect(partial(_subscriber, checked, topology, database, publisher, subscription.name))
+    # What concerns an article at several Subscribers is one warning.
+    checked.warnings[:] = dict.fromkeys(checked.warnings)
     return checked
 
 

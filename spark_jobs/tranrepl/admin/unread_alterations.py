@@ -53,8 +53,8 @@ class UnreadAlteration:
     @property
     def warning(self) -> str:
         return (
-            f"article {self.article.source}: its table was altered, {_UNREAD}: until then it is not compared with the "
-            "Subscribers'"
+            f"article {self.article.source}: its table was altered, {_UNREAD}: until it has, the Subscribers' tables "
+            "are not compared with it"
         )
 
 

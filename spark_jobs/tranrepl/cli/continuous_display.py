@@ -18,7 +18,7 @@ from tranrepl.admin.run import LOG_READER
 from tranrepl.cli.followed_history import FollowedHistory, following
 from tranrepl.distributor.database import SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.printable import counted
+from tranrepl.printable import a_second, counted
 from tranrepl.topology import Topology
 
 _LINE_EVERY_SECONDS = 10.0
@@ -83,13 +83,15 @@ class AgentDisplay:
         """Return what the table's row shows."""
         latency = NOT_KNOWN if self.latency_ms is None else f"{self.latency_ms / 1000:,.2f} s"
         backlog = NOT_KNOWN if self.backlog is None else f"{self.backlog:,}"
-        return [self.name, self.state, f"{self.commands:,}", f"{self.rate:,.0f}", latency, backlog]
+        return [self.name, self.state, f"{self.commands:,}", a_second(self.rate), latency, backlog]
 
     def line(self) -> str:
         """Return the same as a line."""
         latency = "" if self.latency_ms is None else f", latency {self.latency_ms / 1000:,.2f} s"
         backlog = "" if self.backlog is None else f", {self.backlog:,} undelivered"
-        return f"{self.name}: {self.state}, {counted(self.commands, 'command')}, {self.rate:,.0f}/s{latency}{backlog}"
+        return (
+            f"{self.name}: {self.state}, {counted(self.commands, 'command')}, {a_second(self.rate)}/s{latency}{backlog}"
+        )
 
 
 class ContinuousDisplay:

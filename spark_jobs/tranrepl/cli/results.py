@@ -16,7 +16,7 @@ from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult, TableChange
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place
-from tranrepl.printable import counted
+from tranrepl.printable import a_second, counted
 from tranrepl.settings.following import asked_edit
 
 _STATEMENT = re.compile(r"Subscriber \S+: [A-Z]{4,} |(created|dropped) procedure ")
@@ -126,8 +126,7 @@ def _snapshots(taken: Mapping[str, JobResult]) -> Table:
 def _rate(done: int, seconds: float) -> str:
     if not done or not seconds:
         return ""
-    rate = done / seconds
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    return a_second(done / seconds)
 
 
 def _state(result: JobResult) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import Position, Positions
+from tranrepl.printable import a_second, counted
 
 _LINE_EVERY_SECONDS = 10.0
 _SHORTEST_MEASURED_SECONDS = 1.0
@@ -58,7 +59,7 @@ class UnreadLog:
     end: Position
 
     def description(self, row: Mapping[str, Any]) -> str:
-        return f"{row['delivered_commands']:,} commands in {self.share(row):.0%} of the log"
+        return f"{counted(row['delivered_commands'], 'command')} in {self.share(row):.0%} of the log"
 
     def share(self, row: Mapping[str, Any]) -> float:
         return self.positions.share(self.start, self.end, row["xact_seqno"] or FIRST_XACT_SEQNO)
@@ -103,7 +104,7 @@ class RunDisplay:
         if elapsed < _SHORTEST_MEASURED_SECONDS or not share:
             return []
         left = max(0.0, elapsed / share - (time.monotonic() - self.began))
-        return [f"{_rounded(row['delivered_commands'] / elapsed):,}/s", f"{_duration(left)} left"]
+        return [f"{a_second(_rounded(row['delivered_commands'] / elapsed))}/s", f"{_duration(left)} left"]
 
 
 def line(display: RunDisplay, width: int, between: str = "  ") -> str:
@@ -117,9 +118,9 @@ def line(display: RunDisplay, width: int, between: str = "  ") -> str:
     return f"{name}{between}{numbers}"[: max(1, width)]
 
 
-def _rounded(rate: float) -> int:
+def _rounded(rate: float) -> float:
     """Round to two significant digits: the row is read once a second, so that more would mean nothing."""
-    return int(float(f"{rate:.1e}"))
+    return float(f"{rate:.1e}")
 
 
 def _duration(seconds: float) -> str:

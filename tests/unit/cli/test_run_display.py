@@ -55,6 +55,8 @@ def test_what_is_left_of_the_log_is_a_share_of_it(clock: _Clock) -> None:
     clock.now += 100
     display.show(_row(50_000, 2_000))
     assert line(display, 80) == "log reader  50,000 commands in 25% of the log  500/s  5 min left"
+    display.show(_row(1, 4_000))
+    assert line(display, 80).startswith("log reader  1 command in 75% of the log  0.01/s  ")
 
 
 def test_more_commands_than_were_expected_are_no_more_than_all(clock: _Clock) -> None:
