@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from tranrepl.distributor.tables import RunStatus
 from tranrepl.printable import a_second
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
@@ -14,19 +15,11 @@ _BELOW_IN_MILLISECONDS = 0.095
 """Seconds; from there on, one decimal says it."""
 _FEWEST_POINTS = 3
 UNKNOWN = "\u2013"
-_RUN_STATUS = {
-    "start": "Started",
-    "succeed": "Succeeded",
-    "in_progress": "In progress",
-    "idle": "Idle",
-    "retry": "Retrying",
-    "fail": "Failed",
-}
 
 
 def run_status(status: str) -> str:
     """Return how a run goes or went, in Replication Monitor's words."""
-    return _RUN_STATUS[status]
+    return RunStatus[status.upper()].in_words
 
 
 def duration(seconds: float | None) -> str:

@@ -27,6 +27,7 @@ from tranrepl.admin.status.report import (
 )
 from tranrepl.cli.output import out, with_names
 from tranrepl.distributor.database.overview import WRONG_STATES
+from tranrepl.distributor.tables import RunStatus
 from tranrepl.model.latency import Leg, Quantiles
 from tranrepl.printable import counted
 
@@ -95,8 +96,8 @@ def _run(last: LastRun | None, *, known: bool) -> tuple[str, str]:
         return _NOT_KNOWN, ""
     if last is None:
         return "never", ""
-    status = f"[red]{last.status}[/]" if last.failed else last.status
-    return status, f"{last.time.astimezone(UTC):%Y-%m-%d %H:%M}"
+    words = RunStatus[last.status.upper()].in_words
+    return f"[red]{words}[/]" if last.failed else words, f"{last.time.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 _NOT_KNOWN = "[red]unknown[/]"

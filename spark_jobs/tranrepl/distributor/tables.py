@@ -56,6 +56,20 @@ class RunStatus(IntEnum):
     RETRY = 5
     FAIL = 6
 
+    @property
+    def in_words(self) -> str:
+        """How a run goes or went, in the words of the terminal and of Replication Monitor."""
+        return _IN_WORDS[self]
+
+
+_IN_WORDS = {
+    RunStatus.START: "Started",
+    RunStatus.SUCCEED: "Succeeded",
+    RunStatus.IN_PROGRESS: "In progress",
+    RunStatus.IDLE: "Idle",
+    RunStatus.RETRY: "Retrying",
+    RunStatus.FAIL: "Failed",
+}
 
 _Time = sa.DateTime(timezone=True)
 _Seqno = sa.LargeBinary(16)

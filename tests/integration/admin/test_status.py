@@ -204,7 +204,7 @@ def test_the_slot_and_the_log_that_it_retains_are_told(site: Site, tmp_path: Pat
     assert "up to date then" not in _typed(site, file).out
     site.read_log().raise_error()
     outcome = _typed(site, file)
-    assert re.search(r"idle +\S+ \S+ +up to date then; \S+ \w+ of log since", outcome.out)
+    assert re.search(r"Idle +\S+ \S+ +up to date then; \S+ \w+ of log since", outcome.out)
     assert re.search(rf"slot {name}: ready, retains \S+ \w+ of log \(reserved\)", outcome.out)
     site.at_publisher(f"SELECT pg_drop_replication_slot('{name}')")
     outcome = _typed(site, file)

@@ -158,7 +158,7 @@ def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     told = typed("status", file, environment=environment)
     lines = told.out.splitlines()
     assert told.status == 2
-    assert any(line.split()[:3] == ["log", "reader", "fail"] for line in lines)
+    assert any(line.split()[:3] == ["log", "reader", "Failed"] for line in lines)
     (error,) = [it for it, line in enumerate(lines) if line.startswith("  last error at 2")]
     assert lines[error].endswith(": the row was not found")
     assert lines[error + 1] == "    → load it"
