@@ -48,7 +48,7 @@ def _subscriptions(site: Site) -> list[tuple[Any, ...]]:
 
 def test_a_renamed_subscription_is_refused_and_loses_nothing(site: Site) -> None:
     renamed = _changed(site, [{"name": "reports", "connection": "subscriber"}])
-    with pytest.raises(ConfigurationError, match="everything stored would be delivered to it again"):
+    with pytest.raises(ConfigurationError, match="everything stored would be delivered again"):
         renamed.set_up()
     assert _subscriptions(site) == [("reporting", "active")]
     insert_transactions(site, 2)

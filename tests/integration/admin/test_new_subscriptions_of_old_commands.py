@@ -49,7 +49,7 @@ def test_it_is_refused_and_begins_in_each_way_that_the_message_names(
 ) -> None:
     site.at_publisher(_CHANGES[change], "UPDATE t SET other = 'later' WHERE id = 1")
     site.read_log().raise_error()
-    with pytest.raises(ConfigurationError, match="are of before a schema change") as refused:
+    with pytest.raises(ConfigurationError, match="were stored before a schema change") as refused:
         _with(site, late).set_up()
     assert f"sync_type: {way}" in (refused.value.report.remedy or "")
     assert execute(late, "SELECT to_regclass('t')::text") == [(None,)]

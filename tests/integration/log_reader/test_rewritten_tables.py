@@ -56,7 +56,7 @@ def test_a_later_subscription_gets_only_rows_of_the_log(
         "article public.vendor of subscription archive is stopped until its rows are validated or copied"
         in both.set_up()
     )
-    with pytest.raises(ConfigurationError, match="it was reinitialized after what is stored"):
+    with pytest.raises(ConfigurationError, match="it was reinitialized, and its stored commands begin after that"):
         both.deliver("archive")
     assert {it.subscription: set(it.stopped_articles) for it in status(both.topology).subscriptions} == {
         "reporting": {"public.vendor"},
