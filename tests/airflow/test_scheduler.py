@@ -311,8 +311,9 @@ def test_the_scheduler(
         assert {run["state"] for run in waiting} == {"success"}
     _assert_each_change_arrived_once(live)
     api.pause("live")
-    commands = {it["dag_run_id"]: api.delivered(it, "commands") for it in runs}
-    _assert_that_lineage_names_what_was_delivered(live, commands, tmp_path / "logs" / _LINEAGE)
+    if _OPENLINEAGE.exists():
+        commands = {it["dag_run_id"]: api.delivered(it, "commands") for it in runs}
+        _assert_that_lineage_names_what_was_delivered(live, commands, tmp_path / "logs" / _LINEAGE)
     pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
     assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
     _assert_the_log_of_a_failed_batch_ends_with_the_way_on(past, airflow, api)

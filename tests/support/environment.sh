@@ -75,9 +75,13 @@ install_lineage() {
     [ ! -d "$VENV/openlineage" ] || [ tests/airflow/lineage_requirements.txt -nt "$VENV/openlineage" ] || return 0
     say "Installing OpenLineage's provider for the tests (about 5 s)"
     rm -rf "$VENV/openlineage"
-    "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --target "$VENV/openlineage" \
-        --requirement tests/airflow/lineage_requirements.txt
-    touch "$VENV/openlineage"
+    if "$VENV/bin/pip" install -qq --disable-pip-version-check --no-deps --target "$VENV/openlineage" \
+        --requirement tests/airflow/lineage_requirements.txt; then
+        touch "$VENV/openlineage"
+    else
+        rm -rf "$VENV/openlineage"
+        say "OpenLineage's provider cannot be had, its part of the scheduler's test is left out"
+    fi
 }
 
 java_version() {
