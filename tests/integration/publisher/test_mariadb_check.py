@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from support.mariadb import MariaDbServer
-from support.publishers import PublisherSite, mariadb_under_test, publishing_mariadb
+from support.publishers import PublisherSite, mariadb_under_test
 from tranrepl.errors import DataError
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    with publishing_mariadb(tmp_path_factory.mktemp("mariadb")) as server:
-        server.execute("CREATE DATABASE shop")
-        yield server
-
-
 @pytest.fixture
-def site(server: MariaDbServer) -> PublisherSite:
-    return PublisherSite(mariadb_under_test(server, "shop"))
+def site(mariadb_shop: MariaDbServer) -> PublisherSite:
+    return PublisherSite(mariadb_under_test(mariadb_shop, "shop"))
 
 
 def _problems(site: PublisherSite, table: str) -> list[str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from support.mariadb import MariaDbServer
-from support.publishers import PublisherSite, Registered, mariadb_under_test, publishing_mariadb
+from support.publishers import PublisherSite, Registered, mariadb_under_test
 from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, MustBeReinitializedError
 
 _INSERT = "INSERT INTO t VALUES (1, 'x', NULL)"
@@ -15,21 +13,14 @@ _OTHERS = "INSERT INTO u VALUES (1, 'x', NULL)"
 _AT = "SET SESSION timestamp = {}"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    with publishing_mariadb(tmp_path_factory.mktemp("mariadb")) as server:
-        server.execute("CREATE DATABASE shop")
-        yield server
-
-
 @pytest.fixture
-def site(server: MariaDbServer) -> PublisherSite:
+def site(mariadb_shop: MariaDbServer) -> PublisherSite:
     """Return a publication of table `t` whose log begins with nothing."""
-    site = PublisherSite(mariadb_under_test(server, "shop"))
-    server.execute("DROP TABLE IF EXISTS t", "DROP TABLE IF EXISTS u", database="shop")
+    site = PublisherSite(mariadb_under_test(mariadb_shop, "shop"))
+    mariadb_shop.execute("DROP TABLE IF EXISTS t", "DROP TABLE IF EXISTS u", database="shop")
     site.server.create("t")
     site.server.create("u")
-    server.execute("RESET MASTER")
+    mariadb_shop.execute("RESET MASTER")
     site.set_up("t")
     return site
 

@@ -75,7 +75,7 @@ def _require_alive(session: Session, entry: ConnectionPoolEntry, _: object) -> N
 
     A server that ends a session says so in its socket. Only one that was idle for long may be lost without a word.
     """
-    if session.closed or select.select([session.pgconn.socket], [], [], 0)[0]:
+    if session.closed or _has_said_something(session):
         raise DisconnectionError
     now = time.monotonic()
     if now - entry.info.get(_RETURNED, now) > _ASKED_AFTER_SECONDS:
@@ -84,6 +84,13 @@ def _require_alive(session: Session, entry: ConnectionPoolEntry, _: object) -> N
             session.rollback()
         except psycopg.OperationalError as error:
             raise DisconnectionError from error
+
+
+def _has_said_something(session: Session) -> bool:
+    # select() takes no descriptor above 1023, and a web server may have as many.
+    waiting = select.poll()
+    waiting.register(session.pgconn.socket, select.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def _open_session(connection: Connection) -> Session:

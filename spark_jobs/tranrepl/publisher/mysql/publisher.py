@@ -15,6 +15,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import (
     INCONSISTENT_DISTRIBUTION_DATABASE,
     ConfigurationError,
+    DataError,
     MissingRightError,
     MustBeReinitializedError,
     ReplicationError,
@@ -384,9 +385,9 @@ class MySqlPublisher:
                     for at in np.flatnonzero(np.isin(block.types, GTIDS))[:1].tolist():
                         event = block.event(at)
                         return event if block.places[at] - _size(event) == place else b""
-        except ReplicationError as error:
-            if not isinstance(error, (ConfigurationError, MustBeReinitializedError)):
-                raise
+        except (DataError, MustBeReinitializedError):
+            # No event begins there. A refused login or a missing right is no reason to begin again.
+            return b""
         return b""
 
     def _files(self) -> dict[str, int]:

@@ -1,0 +1,17 @@
+"""A MariaDB server of a file's own, to publish from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.mariadb import MariaDbServer
+from support.publishers import publishing_mariadb
+
+
+@pytest.fixture(scope="module")
+def mariadb_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+    with publishing_mariadb(tmp_path_factory.mktemp("mariadb")) as server:
+        server.execute("CREATE DATABASE shop")
+        yield server
