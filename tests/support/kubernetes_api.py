@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ class KubernetesApi:
     """Pods and what Spark asked for."""
 
     def __init__(self, folder: Path, image: Mapping[str, str]) -> None:
-        """`image` are the variables that the executors' image sets."""
+        """`image` are the variables that the executors' image sets; logs and volumes go into `folder`."""
         self._folder = folder
         self._image = image
         self.requests: list[str] = []
@@ -54,6 +55,8 @@ class KubernetesApi:
         (container,) = pod["spec"]["containers"]
         name = pod["metadata"]["name"]
         given = {it["name"]: it.get("value", "127.0.0.1") for it in container["env"]}
+        # A volume of the pod: its place in a container is the root's here.
+        given["SPARK_LOCAL_DIRS"] = str(self._folder / f"{name}.volume")
         options = [value for key, value in sorted(given.items()) if key.startswith("SPARK_JAVA_OPT_")]
         package = find_spec("pyspark")
         assert package is not None
@@ -66,7 +69,7 @@ class KubernetesApi:
         with log, self._changed:
             self._processes[name] = subprocess.Popen(
                 dying_with_owner(
-                    [str(java), *short_lived().split(), *options, "-cp", f"{home}/jars/*", _BACKEND, *arguments],
+                    [str(java), *shlex.split(short_lived()), *options, "-cp", f"{home}/jars/*", _BACKEND, *arguments],
                     signal.SIGTERM,
                 ),
                 env={"PATH": os.defpath, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
@@ -76,13 +79,21 @@ class KubernetesApi:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-            running = {"name": container["name"], "state": {"running": {}}, "ready": True, "restartCount": 0}
             pod["metadata"] |= {"uid": name, "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-            pod["status"] = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [running | {"image": ""}]}
+            pod["status"] = _status(container["name"], "Running", {"running": {}})
             self.pods[name] = pod
             self._events.append({"type": "MODIFIED", "object": pod})
             self._changed.notify_all()
         return pod
+
+    def _note_ended(self) -> None:
+        """Let pods whose process ended by itself fail, so that Spark gives up after its number of attempts."""
+        for name, pod in self.pods.items():
+            status = self._processes[name].poll()
+            if status is not None and pod["status"]["phase"] == "Running":
+                ended = {"terminated": {"exitCode": status, "reason": "Error"}}
+                pod["status"] = _status(pod["spec"]["containers"][0]["name"], "Failed", ended)
+                self._events.append({"type": "MODIFIED", "object": pod})
 
     def delete_pods(self, name: str = "") -> None:
         """End the executor of this name, or all."""
@@ -99,8 +110,15 @@ class KubernetesApi:
         while not over.is_set():
             with self._changed:
                 self._changed.wait(0.2)
+                self._note_ended()
                 new, sent = self._events[sent:], len(self._events)
             yield from (json.dumps(it).encode() + b"\n" for it in new)
+
+
+def _status(container: str, phase: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    running = phase == "Running"
+    seen = {"name": container, "image": "", "state": state, "ready": running, "restartCount": 0}
+    return {"phase": phase, "podIP": "127.0.0.1", "containerStatuses": [seen]}
 
 
 class _Server(ThreadingHTTPServer):

@@ -94,7 +94,7 @@ def _assert_all_is_delivered(site: Site, folder: Path, master: str) -> None:
             "SPARK_CONF_DIR": str(folder / "conf"),
             "SPARK_SUBMIT_OPTS": "",
         },
-        timeout=850,
+        timeout=300,
     )
     assert outcome.status == 0, outcome
     results = json.loads(outcome.out)
