@@ -277,8 +277,10 @@ def _subscriber(
             "takes one connection that writes",
             remedy="allowed there: subscription_streams: 1",
         )
-    with topology.subscriber(name, checked.publisher_system, _APPLICATION) as subscriber:
+    with ExitStack() as stack:
+        subscriber = stack.enter_context(topology.subscriber(name, checked.publisher_system, _APPLICATION))
         yield from subscriber.subscription_problems(settings)
+        stack.enter_context(subscriber.reading_together(tables))
         checked.warnings.extend(subscriber.warnings(tables))
         if topology.publication.replicate_ddl:
             checked.warnings.extend(subscriber.schema_change_warnings([article for article, _ in tables]))
@@ -312,13 +314,12 @@ def _articles(
     checked: Checked, subscriber: Subscriber, tables: PublishedTables, delivered: Mapping[TableName, RegisteredArticle]
 ) -> Iterator[ReplicationError]:
     """Look at the articles' tables and procedures at a Subscriber."""
-    with subscriber.reading_together(tables):
-        for article, table in tables:
-            problems = list(subscriber.article_problems(article, table, delivered.get(article.source)))
-            yield from problems
-            if not problems:
-                checked.warnings.extend(subscriber.article_warnings(article, table))
-                yield from subscriber.custom_problems(registered_article(article, table), table)
+    for article, table in tables:
+        problems = list(subscriber.article_problems(article, table, delivered.get(article.source)))
+        yield from problems
+        if not problems:
+            checked.warnings.extend(subscriber.article_warnings(article, table))
+            yield from subscriber.custom_problems(registered_article(article, table), table)
 
 
 def _delivered(

@@ -77,7 +77,7 @@ def missing_table_warnings(
     """Return by article what `check` says of what is missing, as far as the distribution database and the Subscriber
     can say."""
     found: Mapping[TableName, str] = {}
-    with suppress(ReplicationError), subscriber.reading_together(tables):
+    with suppress(ReplicationError):
         if record is not None:
             found = missing_tables(database, record, subscription, subscriber, tables)
     chosen = publication.subscription(subscription)

@@ -62,6 +62,8 @@ def waiting_articles(
     if not recorded:
         return []
     changes = [it.change for it in database.schema_changes.after(record, FIRST_XACT_SEQNO)]
+    if not changes:
+        return []
     return [
         article
         for article in database.articles.registered(record, subscriber.key.subscription)

@@ -25,22 +25,22 @@ def remember_identities(
     is remembered only where its article is `new`, and nothing else is known of it: then it was not setup that made it
     so."""
     table = msreplica_identities
+    statement = insert(table).values(publisher_system=record.publisher_system, publisher_db=_publisher_db(record))
+    renewed = {name: statement.excluded[name] for name in ("replica_identity", "index_name")}
+    rows = {
+        is_full: [
+            {"source_object_id": object_id, "replica_identity": it.kind, "index_name": it.index}
+            for object_id, it in identities.items()
+            if it.is_full == is_full and (object_id in new or not is_full)
+        ]
+        for is_full in (False, True)
+    }
     with database.transaction() as connection:
-        for object_id, identity in identities.items():
-            if identity.is_full and object_id not in new:
-                continue
-            statement = insert(table).values(
-                publisher_system=record.publisher_system,
-                publisher_db=_publisher_db(record),
-                source_object_id=object_id,
-                replica_identity=identity.kind,
-                index_name=identity.index,
-            )
-            if identity.is_full:
-                connection.execute(statement.on_conflict_do_nothing())
-                continue
-            renewed = {name: statement.excluded[name] for name in ("replica_identity", "index_name")}
-            connection.execute(statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=renewed))
+        if rows[False]:
+            renewing = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=renewed)
+            connection.execute(renewing, rows[False])
+        if rows[True]:
+            connection.execute(statement.on_conflict_do_nothing(), rows[True])
 
 
 def remembered_identities(connection: sa.Connection, record: PublicationRecord) -> dict[int, OldRowSetting]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tranrepl.distributor.database import PublicationRecord
@@ -15,6 +15,7 @@ from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
 from tranrepl.log_reader.tracer_tokens import post_due_token
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.settings.following import follow
 from tranrepl.topology import Topology
@@ -34,15 +35,17 @@ def idle_result(
     """
     clock = time.perf_counter()
     with open_log_reader(topology) as opened:
-        articles = opened.database.articles.active(request.publication, opened.record)
         unposted = post_due_token(request.publication, opened)
         notices = [*unposted]
+        # Before the articles are read, as in `LogReader`.
         up_to = opened.publisher.readable_end_of_log(notices.append)
-        record, found_change = pass_over(opened, opened.record, up_to)
+        articles = opened.database.articles.active(request.publication, opened.record)
+        record, found_change = pass_over(opened, opened.record, articles, up_to)
         if not found_change and request.publication.replicate_ddl and differing(opened, articles):
             # The log may announce that after where it was looked at.
             up_to = max(up_to, opened.publisher.readable_end_of_log(_say_nothing))
-            record, found_change = pass_over(opened, record, up_to)
+            articles = opened.database.articles.active(request.publication, opened.record)
+            record, found_change = pass_over(opened, record, articles, up_to)
         empty_up_to = record.registered_to or FIRST_POSITION
         if found_change:
             expect(empty_up_to, up_to)
@@ -76,11 +79,12 @@ def _say_nothing(_: str) -> None:
     pass
 
 
-def pass_over(opened: OpenLogReader, record: PublicationRecord, up_to: Position) -> tuple[PublicationRecord, bool]:
+def pass_over(
+    opened: OpenLogReader, record: PublicationRecord, articles: Sequence[RegisteredArticle], up_to: Position
+) -> tuple[PublicationRecord, bool]:
     """Pass over the log up to there, or up to its first change. Returns what is registered then, and whether there was
     a change."""
     ask = partial(asking_for_the_log, opened.database, record.publication_id)
-    articles = opened.database.articles.registered(record)
     while True:
         probe = ask(partial(opened.publisher.probe, articles, record.registered_to or FIRST_POSITION, up_to))
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):

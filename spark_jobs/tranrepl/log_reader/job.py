@@ -206,7 +206,7 @@ class LogReaderRun(AgentRun):
             before, up_to = up_to, opened.publisher.readable_end_of_log(_say_nothing)
             if up_to == before:
                 continue
-            record, found = pass_over(opened, record, up_to)
+            record, found = pass_over(opened, record, self.database.articles.registered(record), up_to)
             if found or record.articles_version != self._version:
                 return
 

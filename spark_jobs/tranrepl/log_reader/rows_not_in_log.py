@@ -46,6 +46,7 @@ def reinitialize_rewritten(
     end_of_log = opened.publisher.end_of_log()
     done: list[str] = []
     looked_at = []
+    without_partitions = {it.source for it in publication.articles if it.partitions is Partitions.NONE}
     for article in articles:
         file = files[article.source_object_id].of(_ordinals(article))
         now = article.model_copy(update={"file": file.with_gone(article.file).without_read(read_to, end_of_log)})
@@ -55,7 +56,8 @@ def reinitialize_rewritten(
                 opened.database, opened.record, publication, article.source, UnknownRows(unseen)
             )
             now = now.model_copy(update={"begins_after": opened.publisher.end_of_log()})
-        done += _new_partitions(opened, publication, article, now)
+        if article.source not in without_partitions:
+            done += _new_partitions(opened, publication, article, now)
         if now != article:
             looked_at.append(now)
     # After what became of their rows: a job that dies in between finds the same again.
@@ -68,8 +70,7 @@ def _new_partitions(
     opened: OpenLogReader, publication: Publication, known: RegisteredArticle, now: RegisteredArticle
 ) -> list[str]:
     """Return what to do for partitions that Subscribers are to have too, where the log does not announce them."""
-    settings = next(it for it in publication.articles if it.source == now.source)
-    if settings.partitions is Partitions.NONE or known.file is None or now.file is None:
+    if known.file is None or now.file is None:
         return []
     new = [str(it.table) for number, it in now.file.attached.items() if number not in known.file.attached]
     if not new or (publication.replicate_ddl and opened.publisher.schema_changes.why_not_captured() is None):

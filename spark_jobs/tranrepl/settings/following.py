@@ -5,7 +5,7 @@ A file may name things as they were when setup last read it, or as they are now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tranrepl.model.article import ArticleNames, RegisteredArticle
 from tranrepl.model.names import TableName
@@ -14,10 +14,11 @@ from tranrepl.settings.publication import Article, Publication
 _SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
 
 
-def registered_source(article: Article, registered: Iterable[RegisteredArticle]) -> TableName:
-    """Return the name that the article's table is registered by."""
-    known = {it.file_names.source: it.source for it in registered}
-    return known.get(article.source, article.source)
+def by_file_source(registered: Iterable[RegisteredArticle]) -> Mapping[TableName, RegisteredArticle]:
+    """Return the articles by the names that a file may have for their tables: that of now, and before it, where two
+    articles share one, that which the file had when setup read it."""
+    known = list(registered)
+    return {it.source: it for it in known} | {it.file_names.source: it for it in known}
 
 
 def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
@@ -37,11 +38,9 @@ def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
 
 def follow(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
     """Return the publication with the names of now in the place of those that the file has."""
-    known = {it.source: it for it in registered}
+    known = by_file_source(registered)
     return publication.model_copy(
-        update={
-            "articles": [_followed(it, known.get(registered_source(it, known.values()))) for it in publication.articles]
-        }
+        update={"articles": [_followed(it, known.get(it.source)) for it in publication.articles]}
     )
 
 

@@ -19,7 +19,7 @@ from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
 from tranrepl.next_steps import RUN_SETUP
-from tranrepl.settings.following import agrees, registered_source
+from tranrepl.settings.following import agrees, by_file_source
 from tranrepl.settings.publication import Publication
 
 
@@ -29,7 +29,7 @@ class Articles:
     def __init__(self, database: DatabaseConnection) -> None:
         self._database = database
 
-    def set_up(self, record: PublicationRecord, wanted: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
+    def set_up(self, record: PublicationRecord, wanted: Sequence[RegisteredArticle]) -> None:
         """Register articles, whose `article_id` is 0, unless the very same is active. Others become inactive, but those
         of the tables of `wanted` ones with an `article_id`: they stay as they are by now, with what their file names,
         for a log reader may have registered another definition meanwhile."""
@@ -54,12 +54,13 @@ class Articles:
                 mine = msarticles.c.article_id == article.article_id
                 connection.execute(msarticles.update().where(mine).values(file_names=names))
             for article in by_source.values():
-                if article.source not in kept:
-                    connection.execute(msarticles.insert().values(**_article_values(record, article)))
-                else:
-                    _renew(connection, kept[article.source].article_id, article)
+                there = kept.get(article.source)
+                if there is not None and _renewed_values(there) != _renewed_values(article):
+                    _renew(connection, there.article_id, article)
+            new = [_article_values(record, it) for it in by_source.values() if it.source not in kept]
+            if new:
+                connection.execute(msarticles.insert(), new)
             count_articles_changed(connection, record.publication_id)
-            return self._of_status(connection, record, ArticleStatus.ACTIVE)
 
     def join(
         self,
@@ -112,8 +113,11 @@ class Articles:
             pending = read_pending(connection, record.publication_id)
         to_come = {of.source_object_id: of for it in pending if it.in_log for of in it.articles}
         left = {article.source: article for article in articles}
+        known_to_file = by_file_source(articles)
         for article in publication.articles:
-            known = left.pop(registered_source(article, articles), None)
+            known = known_to_file.get(article.source)
+            if known is not None:
+                known = left.pop(known.source, None)
             if known is not None:
                 known = to_come.get(known.source_object_id, known)
             if not agrees(article, known) and not (known is None and article.source in ended):
@@ -126,12 +130,12 @@ class Articles:
         """Return the tables that the file names and that have not been replicated since they were dropped, or taken out
         of the Publisher's publication."""
         with self._database.reading() as connection:
-            articles = {it.source: it for it in self._of_status(connection, record, ArticleStatus.ACTIVE)}
             ended = self._ended(connection, record)
+            if not ended:
+                return []
+            articles = by_file_source(self._of_status(connection, record, ArticleStatus.ACTIVE))
         return [
-            it.source
-            for it in publication.articles
-            if it.source in ended and not agrees(it, articles.get(registered_source(it, articles.values())))
+            it.source for it in publication.articles if it.source in ended and not agrees(it, articles.get(it.source))
         ]
 
     def former(self, record: PublicationRecord) -> dict[TableName, RegisteredArticle]:
@@ -150,15 +154,24 @@ class Articles:
         """Return the articles in force by their sources, each with the names that its table had where stored commands
         may not have reached every Subscriber yet."""
         with self._database.reading() as connection:
-            known = self._of_status(connection, record, *ArticleStatus)
-            in_force = self._of_status(connection, record, ArticleStatus.ACTIVE)
+            rows = connection.execute(
+                sa.select(
+                    msarticles.c.source_object_id,
+                    msarticles.c.source_owner,
+                    msarticles.c.source_object,
+                    msarticles.c.status == ArticleStatus.ACTIVE,
+                )
+                .where(msarticles.c.publication_id == record.publication_id)
+                .order_by(msarticles.c.article_id)
+            )
+            known = [(table, TableName(*name), in_force) for table, *name, in_force in rows]
+        by_table: dict[int, list[TableName]] = {}
+        for table, name, _ in known:
+            by_table.setdefault(table, []).append(name)
         return {
-            str(article.source): [
-                str(it.source)
-                for it in known
-                if it.source_object_id == article.source_object_id and it.source != article.source
-            ]
-            for article in in_force
+            str(source): [str(it) for it in by_table[table] if it != source]
+            for table, source, in_force in known
+            if in_force
         }
 
     def _ended(self, connection: sa.Connection, record: PublicationRecord) -> set[TableName]:

@@ -12,7 +12,7 @@ from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.tables import ArticleStatus
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.settings.following import registered_names, registered_source
+from tranrepl.settings.following import by_file_source, registered_names
 from tranrepl.settings.publication import Article, Publication
 
 _SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
@@ -86,8 +86,11 @@ def _articles(
     registered: Sequence[RegisteredArticle], ended: Collection[TableName], file: Publication
 ) -> Iterator[ArticleSettings]:
     left = {it.source: it for it in registered}
+    known_to_file = by_file_source(registered)
     for article in file.articles:
-        known = left.pop(registered_source(article, registered), None)
+        known = known_to_file.get(article.source)
+        if known is not None:
+            known = left.pop(known.source, None)
         if known is None and article.source in ended:
             yield ArticleSettings(str(article.source), differs=False, problem=_ENDED, settings=())
         elif known is None:

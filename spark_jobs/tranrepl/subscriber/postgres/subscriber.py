@@ -36,7 +36,13 @@ from tranrepl.subscriber.postgres.rights import (
     type_problems,
 )
 from tranrepl.subscriber.postgres.sequences import PostgresSequences
-from tranrepl.subscriber.postgres.table_setup import create_destination, defined_columns, missing_types, way_on
+from tranrepl.subscriber.postgres.table_setup import (
+    complete_destination,
+    create_destination,
+    defined_columns,
+    missing_types,
+    way_on,
+)
 from tranrepl.subscriber.postgres.users_code import unguarded_code
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, generates
 from tranrepl.subscriber.replication_tables import TablesVersion
@@ -142,6 +148,8 @@ class PostgresSubscriber(Subscriber):
     ) -> list[str]:
         # A column has the same type with and without a foreign key.
         del referencing
+        if self.has_destination(article.destination_table):
+            return complete_destination(self.driver, self.where, article, source)
         self._known = self._known.without(article.destination_table)
         return create_destination(self.driver, self.where, self.key, article, source)
 

@@ -16,7 +16,6 @@ from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
-from tranrepl.subscriber.postgres.destination import find_destination
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.rights import create_missing_schema, type_problems
@@ -29,16 +28,14 @@ _IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 def create_destination(
     session: Session, where: str, key: SubscriptionKey, article: Article, source: TableDescription
 ) -> list[str]:
-    """Create the destination table where it is missing: published columns, NOT NULL, primary key; and partitions that
-    it lacks, where it is to be partitioned as the Publisher's is.
+    """Create a destination table that is missing: published columns, NOT NULL, primary key, and partitions where it is
+    to be partitioned as the Publisher's is.
 
     Generated columns come along where all they need is published. Identity and serial columns become identity columns
     that take any value, where the description says which numbers they give.
     """
     name = article.destination_table
     with translated_errors(f"{where}, table {name}"), session.transaction():
-        if find_destination(session, where, name) is not None:
-            return [*_add_labels(session, where, name, source), *_create_partitions(session, where, article, source)]
         create_missing_schema(session, where, name.schema)
         types = [it for it in missing_types(session, defined_columns(article, source)) if it.labels is not None]
         created = [done for it in types for done in create_enumerated(session, where, it)]
@@ -63,6 +60,13 @@ def create_destination(
             *left,
             *_create_partitions(session, where, article, source),
         ]
+
+
+def complete_destination(session: Session, where: str, article: Article, source: TableDescription) -> list[str]:
+    """Create what a destination table lacks: labels of its enumerated types, and partitions."""
+    name = article.destination_table
+    with translated_errors(f"{where}, table {name}"), session.transaction():
+        return [*_add_labels(session, where, name, source), *_create_partitions(session, where, article, source)]
 
 
 def defined_columns(article: Article, source: TableDescription) -> list[DefinedColumn]:
