@@ -89,7 +89,9 @@ class DistributionJob:
         self.scripts: Collection[bytes] = ()
         """Those that hold a script."""
         self._checked = Checked.LARGE
-        self.read_definitions()
+        self._articles: Mapping[int, RegisteredArticle] = {}
+        self.in_force: Sequence[RegisteredArticle] = ()
+        """The articles in force, with the subscription's destinations, as they were read last."""
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
 
@@ -104,6 +106,7 @@ class DistributionJob:
         opened.record_arrivals(position.watermark)
         total = JobResult(last_xact_seqno=position.watermark.hex(), notices=self.notices)
         if position.unfinished is not None:
+            self._read_definitions()
             total = total.plus(self.finish(position.watermark, position.unfinished))
         if total.error is None:
             watermark = bytes.fromhex(total.last_xact_seqno or "")
@@ -112,7 +115,7 @@ class DistributionJob:
             stored_changes = opened.database.schema_changes.after(opened.record, watermark)
             self.schema_changes = tuple(sorted({it.xact_seqno for it in stored_changes}))
             self.scripts = opened.database.schema_changes.scripts_after(opened.record, watermark)
-            self.read_definitions()
+            self._read_definitions()
             self.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
             total = total.warning_of_schema_changes(self.reinitialize_or_stop_articles(stored_changes))
             batches, before = deliverable(registered, request.committed_before, self._first_at_or_after)
@@ -120,11 +123,13 @@ class DistributionJob:
             total = self.deliver(*cut_after(batches, before, last), total)
         return total
 
-    def read_definitions(self) -> None:
+    def _read_definitions(self) -> None:
         """Read every definition that stored commands may have: those of batches that were registered meanwhile, too."""
         articles = self._opened.database.articles
+        ids = articles.ids_in_force(self._opened.record)
         self._articles = articles.by_id(self._opened.record, self._request.subscription)
-        in_force = {it.source_object_id for it in articles.registered(self._opened.record)}
+        self.in_force = [self._articles[it] for it in ids if it in self._articles]
+        in_force = {it.source_object_id for it in self.in_force}
         # A table that was renamed and dropped since has left its article's name to another one, as the file has it.
         self._names = {
             number: str(it.source if number in in_force or it.file_names is None else it.file_names.source)
@@ -172,7 +177,7 @@ class DistributionJob:
         """Return the definitions applied at the Subscriber: schema changes may be on their way to it."""
         recorded = self._opened.subscriber.definitions()
         if not recorded:
-            return self._opened.database.articles.registered(self._opened.record, self._request.subscription)
+            return list(self.in_force)
         return [self._articles[it] for it in recorded.values() if it in self._articles]
 
     def _delivery(self, watermark: bytes, streams: int) -> Delivery:

@@ -1,0 +1,100 @@
+"""`python -m benchmarks.many_articles`: what a publication of thousands of tables costs, of which few change.
+
+All three databases are of one server. Start-up of Python and Spark is left out. `empty` is the same publication with
+one article.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.bounds import MOST_SECONDS, at_most, end_in_order
+from benchmarks.memory import Role, peak_memory
+from benchmarks.session import keep_warm, spark_session
+from support.databases import create_databases
+from support.embedded_postgres import PostgresServer, ServerSettings
+from support.shell import publication_file
+from support.site import Site
+from tranrepl.admin.check import check
+from tranrepl.admin.status.publication import status
+from tranrepl.settings.loading import load_publication
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+console = Console()
+_OPTIONS = {"shared_buffers": "512MB", "max_locks_per_transaction": "1024"}
+_CHANGING = 50
+_AT_ONCE = 200
+"""Tables created by one statement."""
+
+Seconds = dict[str, float]
+_Done = TypeVar("_Done")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.many_articles", description=__doc__)
+    parser.add_argument("--articles", type=int, default=10_000)
+    options = parser.parse_args()
+    end_in_order()
+    peaks: dict[Role, float] = {}
+    with spark_session() as spark, at_most(MOST_SECONDS, "the publication"):
+        empty = _measure(spark, 1)
+        with peak_memory(peaks):
+            many = _measure(spark, options.articles)
+    table = Table("", "empty", f"{options.articles:,} articles", title="seconds")
+    for name in many:
+        table.add_row(name, f"{empty[name]:.2f}", f"{many[name]:.2f}")
+    console.print(table, {str(role): f"{peak:,.0f} MB" for role, peak in peaks.items()})
+
+
+def _measure(spark: SparkSession, articles: int) -> Seconds:
+    taken: Seconds = {}
+
+    def timed(name: str, do: Callable[[], _Done]) -> _Done:
+        with console.status(f"{articles:,} articles: {name}"):
+            begun = time.perf_counter()
+            done = do()
+            taken[name] = time.perf_counter() - begun
+        return done
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tranrepl-bench-")))
+        server = stack.enter_context(PostgresServer(ServerSettings(folder / "server", options=_OPTIONS)))
+        sources = [f"public.item_{n}" for n in range(articles)]
+        site = Site(create_databases(server), folder / "store", sources, spark)
+        _create_tables(site, sources)
+        file = publication_file(folder, [{"source": it} for it in sources])
+        timed("read the file", lambda: load_publication(file))
+        timed("check", lambda: check(site.topology))
+        timed("setup", site.set_up)
+        timed("setup again", site.set_up)
+        for name in ("first run", "run"):
+            changing = sources[:_CHANGING]
+            site.at_publisher(*(f"INSERT INTO {it} SELECT count(*) FROM {it}" for it in changing))
+            keep_warm(spark)
+            timed(f"{name}, log reader", site.read_log).raise_error()
+            timed(f"{name}, distribution", site.deliver).raise_error()
+        timed("idle log reader", site.read_log).raise_error()
+        timed("idle distribution", site.deliver).raise_error()
+        timed("status", lambda: status(site.topology))
+    return taken
+
+
+def _create_tables(site: Site, sources: list[str]) -> None:
+    columns = "(id int PRIMARY KEY, name text, price numeric(9, 2), changed timestamptz)"
+    made = [f"CREATE TABLE {it} {columns}" for it in sources]
+    site.at_publisher(*("; ".join(made[n : n + _AT_ONCE]) for n in range(0, len(made), _AT_ONCE)))
+
+
+if __name__ == "__main__":
+    main()
