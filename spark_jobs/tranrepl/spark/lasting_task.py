@@ -8,6 +8,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -94,6 +95,7 @@ class TaskServer:
         self._host, bind_address = driver_addresses(spark)
         # A connection that nobody has accepted lives as long as this does.
         self._socket = socket.create_server((bind_address, 0))
+        self._socket.setblocking(False)
         self._port = self._socket.getsockname()[1]
         self._spark = spark
         self._group = f"tranrepl-{uuid4()}"
@@ -135,6 +137,9 @@ class TaskServer:
             self._connects_until = min(self._connects_until, time.monotonic() + _CONNECTS_AT_SHUTDOWN_WITHIN_SECONDS)
         if select.select([self._socket], [], [], 0.0)[0]:
             if ends:
+                # Not by closing the listening socket alone: that resets a connection, perhaps as it is being made.
+                with suppress(OSError):
+                    self._socket.accept()[0].close()
                 self._socket.close()
         elif time.monotonic() > self._connects_until:
             self._is_late = True
