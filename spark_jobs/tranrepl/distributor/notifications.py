@@ -7,10 +7,10 @@ sessions for a transaction lets none through.
 from __future__ import annotations
 
 import logging
-import select
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
+from multiprocessing.connection import wait
 from typing import Self
 
 import psycopg
@@ -93,7 +93,7 @@ class Listener:
     def received(self) -> set[Notification]:
         """Return the notifications since the last call, each once, without waiting."""
         descriptor = self.fileno()
-        if descriptor is not None and not select.select([descriptor], [], [], 0)[0]:
+        if descriptor is not None and not wait([descriptor], 0.0):
             return set()
         return self.wait(0.0)
 

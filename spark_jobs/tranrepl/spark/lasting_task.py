@@ -3,7 +3,6 @@ end the task, and it is cut where the driver has died."""
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from multiprocessing.connection import wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
@@ -83,9 +83,8 @@ class DriverConnection:
         """Wait until it is cut, or until something can be read from another descriptor, and no longer than so many
         seconds. Return whether it is cut."""
         watched = [self._connection.fileno(), *(it for it in others if it is not None)]
-        readable, _, _ = select.select(watched, [], [], seconds)
         # The driver sends nothing: what can be read is the end.
-        return self._connection.fileno() in readable
+        return self._connection.fileno() in wait(watched, seconds)
 
 
 class TaskServer:
@@ -135,7 +134,7 @@ class TaskServer:
         if ends:
             self._ends = True
             self._connects_until = min(self._connects_until, time.monotonic() + _CONNECTS_AT_SHUTDOWN_WITHIN_SECONDS)
-        if select.select([self._socket], [], [], 0.0)[0]:
+        if wait([self._socket], 0.0):
             if ends:
                 # Not by closing the listening socket alone: that resets a connection, perhaps as it is being made.
                 with suppress(OSError):

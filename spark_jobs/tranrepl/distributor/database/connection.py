@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache, partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Self, cast
 
@@ -87,10 +87,7 @@ def _require_alive(session: Session, entry: ConnectionPoolEntry, _: object) -> N
 
 
 def _has_said_something(session: Session) -> bool:
-    # select() takes no descriptor above 1023, and a web server may have as many.
-    waiting = select.poll()
-    waiting.register(session.pgconn.socket, select.POLLIN)
-    return bool(waiting.poll(0))
+    return bool(wait([session.pgconn.socket], 0.0))
 
 
 def _open_session(connection: Connection) -> Session:

@@ -6,12 +6,12 @@ is open. The server itself waits for `synchronized_standby_slots` where the slot
 
 from __future__ import annotations
 
-import select
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 
 import numpy as np
 import psycopg
@@ -218,7 +218,7 @@ class OpenPostgresStream:
         deadline, connection = time.monotonic() + _FREE_SECONDS, self.session.pgconn
         while (size := connection.get_copy_data(1)[0]) >= 0 and time.monotonic() < deadline:
             if size == 0:
-                select.select([self.fileno()], [], [], _FREE_SECONDS)
+                wait([self.fileno()], _FREE_SECONDS)
                 connection.consume_input()
         if size < 0:
             connection.get_result()

@@ -7,11 +7,11 @@ message as it is made, and so shows how far a server comes.
 from __future__ import annotations
 
 import re
-import select
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import Final
 
 import psycopg
@@ -144,8 +144,7 @@ def _next(stream: pq.abc.PGconn) -> bytes | None:
             return None
         if length > 0:
             return bytes(data)
-        ready, _, _ = select.select([stream.socket], [], [], _SILENCE_SECONDS)
-        if not ready:
+        if not wait([stream.socket], _SILENCE_SECONDS):
             return None
         stream.consume_input()
 
