@@ -17,8 +17,10 @@ from psycopg.errors import (
 
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.postgres.session import Session
+from tranrepl.publisher.messages import MessageKind
+from tranrepl.publisher.postgres.logical_messages import prefix_of
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text, position_of
-from tranrepl.publisher.postgres.message_secret import MessageKind, whole_xid
+from tranrepl.publisher.postgres.message_secret import whole_xid
 from tranrepl.publisher.publisher import Probe
 
 _FIRST = 1
@@ -103,8 +105,8 @@ def _look(session: Session, arguments: tuple[str, str, int], options: list[str])
         "changes": list(_ROW_MESSAGES),
         "logical_message": _LOGICAL_MESSAGE[0],
         "stream_start": _STREAM_START[0],
-        "prefixes": [it.value for it in MessageKind],
-        "length": len(MessageKind.SCHEMA.value),
+        "prefixes": [prefix_of(it) for it in MessageKind],
+        "length": len(prefix_of(MessageKind.SCHEMA)),
     }
     try:
         with session.transaction():

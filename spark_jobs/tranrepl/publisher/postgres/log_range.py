@@ -19,6 +19,7 @@ from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, SchemaReading
 from tranrepl.publisher.log_read import ReadFailure
+from tranrepl.publisher.messages import ScriptMessages, TokenMessages
 from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
 from tranrepl.publisher.postgres.log_messages import (
@@ -44,8 +45,6 @@ from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
 from tranrepl.publisher.postgres.relations import RelationMismatch
 from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
-from tranrepl.publisher.postgres.script_messages import ScriptMessages
-from tranrepl.publisher.postgres.token_messages import TokenMessages
 from tranrepl.publisher.postgres.unconverted_text import first_unreadable
 
 _LEAST_RANGE = 4 * 1024 * 1024

@@ -14,16 +14,14 @@ import numpy as np
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.pending_definitions import DefinitionMessage
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
 from tranrepl.publisher.log_range import SchemaReading
+from tranrepl.publisher.messages import Message, MessageKind, due_definitions
 from tranrepl.publisher.postgres.dialect import PostgresDialect
-from tranrepl.publisher.postgres.logical_messages import SignedMessage
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
-from tranrepl.publisher.postgres.message_secret import MessageKind
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations, emptied_in_part, emptied_mismatch
 from tranrepl.publisher.postgres.relations import Layout, Relation, RelationMismatch, fit, read_relation
 from tranrepl.publisher.postgres.schema_messages import read_collation, read_schema_message
@@ -145,7 +143,7 @@ class LoggedTables:
     _begun: bool = False
 
     def read(
-        self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int, open_lsn: int, messages: Sequence[SignedMessage]
+        self, buffer: Buffer, kinds: Bytes, starts: Ints, end: int, open_lsn: int, messages: Sequence[Message]
     ) -> BatchTables:
         """Read what is said of tables before message `end`, also by these messages."""
         found = {it.index: it for it in messages if self._reads(it.kind)}
@@ -173,7 +171,7 @@ class _BatchReading:
     kinds: Bytes
     starts: Ints
     open_lsn: int
-    messages: Mapping[int, SignedMessage]
+    messages: Mapping[int, Message]
     """Messages of schema changes and of setup, by their indexes."""
     batch: BatchTables = field(init=False)
     _latest: dict[int, _Latest] = field(default_factory=dict)
@@ -236,8 +234,10 @@ class _BatchReading:
     def _definitions(self, index: int) -> None:
         """End before setup's message, where it means something: raise NeedsDefinitions."""
         schema = self.tables.schema
+        if schema is None:
+            return
         try:
-            message = DefinitionMessage.model_validate_json(self.messages[index].text)
+            digest = due_definitions(self.messages[index].text, schema.publication, schema.reading)
         except ValueError as error:
             raise SchemaStop(
                 ConfigurationError(
@@ -246,11 +246,8 @@ class _BatchReading:
                     remedy="run the log reader with the version that ran `tranrepl setup FILE`",
                 )
             ) from error
-        if schema is None or message.publication != schema.publication:
-            return
-        pending = schema.reading.definitions
-        if pending is None or message.digest in pending:
-            raise NeedsDefinitions(message.digest)
+        if digest is not None:
+            raise NeedsDefinitions(digest)
 
     def _emptied(self, article: RegisteredArticle, emptied: Sequence[int]) -> SchemaChange | None:
         """Return the change of a TRUNCATE of some partitions; None where it leaves open which rows there are."""

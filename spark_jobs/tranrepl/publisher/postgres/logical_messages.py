@@ -11,33 +11,25 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.commands import Operation
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
-from tranrepl.publisher.postgres.message_secret import XIDS, MessageKind, MessageSecret, read_secrets
+from tranrepl.publisher.messages import Message, MessageKind
+from tranrepl.publisher.postgres.message_secret import XIDS, MessageSecret, read_secrets
 
 _PREFIX_AT = 10
 """After the kind, the flags and a position."""
+_PREFIX_LENGTH = 16
 _LENGTH_BYTES = 4
 _TRANSACTIONAL = 1
 XID_AT = 17
 """Where a Begin message has the id of its transaction."""
 _SIGNATURE_LENGTH: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class SignedMessage:
-    """A message of ours, verified: its index among the messages of a batch, and its text."""
-
-    index: int
-    kind: MessageKind
-    text: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +42,29 @@ class UnsignedMessage:
     xid: int
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMessage:
-    """A message that becomes a command of no article: its index, and what its command is."""
-
-    index: int
-    operation: Operation
-    text: str
-
-
-@dataclass(slots=True)
-class FoundMessages:
-    """Such messages of one batch, in order, and notes on those that become none."""
-
-    messages: list[FoundMessage] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-
-
-class MessageReader(Protocol):
-    """Reads one kind of message."""
-
-    def read(self, messages: Sequence[SignedMessage]) -> FoundMessages: ...
+def prefix_of(kind: MessageKind) -> bytes:
+    """Return a kind's prefix as the log has it: of 16 bytes, the end included."""
+    return kind.value.encode() + b"\0"
 
 
 def read_messages(
     buffer: Buffer, kinds: Bytes, starts: Ints, secrets: Collection[MessageSecret], open_xid: int = 0
-) -> tuple[list[SignedMessage], list[UnsignedMessage]]:
+) -> tuple[list[Message], list[UnsignedMessage]]:
     """Return the messages with a prefix of ours: those that verify, and those that do not, each in order.
 
     `open_xid` is the 32-bit id of the transaction that the first messages are in.
     """
-    signed: list[SignedMessage] = []
+    signed: list[Message] = []
     unsigned: list[UnsignedMessage] = []
     found = sorted((index, kind) for kind in MessageKind for index in _of_kind(kind, buffer, kinds, starts))
     begins = np.flatnonzero(kinds == ord("B")) if found else np.zeros(0, dtype=np.int64)
     for index, kind in found:
         before = int(np.searchsorted(begins, index))
         xid = int(buffer.uint32(starts[begins[before - 1 : before]] + XID_AT)[0]) if before else open_xid
-        message = buffer.bytes[starts[index] : starts[index + 1]].tobytes()[_PREFIX_AT + len(kind.value) :]
+        message = buffer.bytes[starts[index] : starts[index + 1]].tobytes()[_PREFIX_AT + _PREFIX_LENGTH :]
         signature, text = _divided(message[_LENGTH_BYTES:])
         if any(_verifies(it, kind, xid, signature, text) for it in secrets):
-            signed.append(SignedMessage(index, kind, text))
+            signed.append(Message(index, kind, text))
         else:
             unsigned.append(UnsignedMessage(index, kind, xid))
     return signed, unsigned
@@ -98,9 +72,9 @@ def read_messages(
 
 def _of_kind(kind: MessageKind, buffer: Buffer, kinds: Bytes, starts: Ints) -> list[int]:
     """Return the indexes of transactional messages of one kind."""
-    first, second = np.frombuffer(kind.value, dtype=">u8").astype(np.int64)
+    first, second = np.frombuffer(prefix_of(kind), dtype=">u8").astype(np.int64)
     messages = np.flatnonzero(kinds == ord("M"))
-    messages = messages[starts[messages + 1] - starts[messages] >= _PREFIX_AT + len(kind.value)]
+    messages = messages[starts[messages + 1] - starts[messages] >= _PREFIX_AT + _PREFIX_LENGTH]
     at = starts[messages] + _PREFIX_AT
     ours = (buffer.uint64(at) == first) & (buffer.uint64(at + 8) == second)
     ours &= buffer.bytes[starts[messages] + 1] == _TRANSACTIONAL
@@ -122,7 +96,7 @@ def told_unsigned(messages: Sequence[UnsignedMessage], end: int) -> str | None:
     if first is None:
         return None
     return (
-        f"the Publisher's log holds a message of prefix {first.kind.prefix} that is not signed with setup's secret, by "
+        f"the Publisher's log holds a message of prefix {first.kind.value} that is not signed with setup's secret, by "
         f"transaction {first.xid}: it is ignored. Every login of the Publisher may write such messages"
     )
 
@@ -144,4 +118,4 @@ def write_message(session: Session, kind: MessageKind, publication: str, text: s
         row = session.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()
         xid = int(row[0]) % XIDS if row else 0
         message = (secrets[0].signature(kind, xid, content) + content).decode()
-        session.execute("SELECT pg_catalog.pg_logical_emit_message(true, %s::text, %s::text)", [kind.prefix, message])
+        session.execute("SELECT pg_catalog.pg_logical_emit_message(true, %s::text, %s::text)", [kind.value, message])

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from hashlib import sha256
 
 from psycopg import sql
@@ -19,6 +18,7 @@ from psycopg.errors import InsufficientPrivilege, UndefinedTable
 from tranrepl.errors import ConfigurationError, JobRightError
 from tranrepl.postgres.rights import lacking_right, our_role, quoted_role
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.publisher.messages import MessageKind
 
 SCHEMA = "tranrepl"
 """The schema of what setup makes at a Publisher."""
@@ -104,19 +104,6 @@ _SECRETS = sql.SQL("SELECT inner_key, outer_key, former_inner_key, former_outer_
 )
 
 
-class MessageKind(Enum):
-    """The kinds of messages, each with its prefix of 16 bytes, the end included."""
-
-    SCHEMA = b"tranrepl.schema\0"
-    DEFINITION = b"tranrepl.define\0"
-    SCRIPT = b"tranrepl.script\0"
-    TRACER = b"tranrepl.tracer\0"
-
-    @property
-    def prefix(self) -> str:
-        return self.value[:-1].decode()
-
-
 @dataclass(frozen=True, slots=True)
 class MessageSecret:
     """A secret, of two keys: of HMAC, with keys of a block each that are independent."""
@@ -128,7 +115,7 @@ class MessageSecret:
 
     def signature(self, kind: MessageKind, xid: int, text: bytes) -> bytes:
         """Return the signature of a text, in the server's encoding, in the transaction of this 32-bit id."""
-        signed = b"%s %d %s" % (kind.prefix.encode(), xid, text)
+        signed = b"%s %d %s" % (kind.value.encode(), xid, text)
         return sha256(self.outer_key + sha256(self.inner_key + signed).digest()).hexdigest().encode()
 
     def signs(self, xid: int) -> bool:

@@ -33,6 +33,7 @@ from tranrepl.publisher.changes import (
     cells_differ,
 )
 from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.messages import FoundMessage, FoundMessages, MessageReader
 from tranrepl.publisher.postgres.logged_tables import (
     BatchTables,
     LoggedTables,
@@ -43,9 +44,6 @@ from tranrepl.publisher.postgres.logged_tables import (
 )
 from tranrepl.publisher.postgres.logical_messages import (
     XID_AT,
-    FoundMessage,
-    FoundMessages,
-    MessageReader,
     read_messages,
     told_unsigned,
 )

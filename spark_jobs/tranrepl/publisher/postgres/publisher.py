@@ -24,6 +24,7 @@ from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, answer_soon, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
+from tranrepl.publisher.messages import MessageKind
 from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems, no_such_table
 from tranrepl.publisher.postgres.continuity import Continuity, flushed_to, read_log_identity, readable_to
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
@@ -33,7 +34,7 @@ from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.log_stream import NO_LIMITS, PostgresLogStream
 from tranrepl.publisher.postgres.logical_messages import write_message
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
-from tranrepl.publisher.postgres.message_secret import MessageKind, read_secrets
+from tranrepl.publisher.postgres.message_secret import read_secrets
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitionings, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
@@ -47,7 +48,6 @@ from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
 from tranrepl.publisher.postgres.schema_change_setup import SchemaChangeSetup
 from tranrepl.publisher.postgres.schema_messages import read_definitions
-from tranrepl.publisher.postgres.script_messages import write_script
 from tranrepl.publisher.postgres.sequences import own_sequences, published_sequences
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
@@ -328,7 +328,7 @@ class PostgresPublisher:
 
     def write_script(self, script: Script) -> None:
         with translated_errors(self.where):
-            write_script(self.session, script, self.where)
+            write_message(self.session, MessageKind.SCRIPT, self.name, script.message, self.where)
 
     def write_definitions(self, digest: str) -> None:
         message = DefinitionMessage(publication=self.name, digest=digest)

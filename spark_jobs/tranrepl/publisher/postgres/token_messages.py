@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from psycopg.errors import InsufficientPrivilege
 
-from tranrepl.model.commands import Operation
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.rights import lacking_right, our_role, quoted_role
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.publisher.postgres.logical_messages import (
-    FoundMessage,
-    FoundMessages,
-    SignedMessage,
-    write_message,
-)
-from tranrepl.publisher.postgres.message_secret import MessageKind
+from tranrepl.publisher.messages import MessageKind
+from tranrepl.publisher.postgres.logical_messages import write_message
 
-_KIND = MessageKind.TRACER
 _FUNCTION = """
 SELECT 'pg_catalog.' || p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc p
  WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname = 'pg_logical_emit_message'
@@ -27,28 +17,11 @@ SELECT 'pg_catalog.' || p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TokenMessages:
-    """Reads the tokens of one publication, by the name that it has at the server."""
-
-    publication: str
-
-    def read(self, messages: Sequence[SignedMessage]) -> FoundMessages:
-        tokens = [(it.index, TracerToken.model_validate_json(it.text)) for it in messages if it.kind is _KIND]
-        return FoundMessages(
-            [
-                FoundMessage(index, Operation.TRACER_TOKEN, token.message)
-                for index, token in tokens
-                if token.publication == self.publication
-            ]
-        )
-
-
 def post_token(session: Session, token: TracerToken, where: str) -> None:
     """Write a token into the log, in a transaction of its own. Raises MissingRightError where our role may not."""
     with translated_errors(where):
         try:
-            write_message(session, _KIND, token.publication, token.message, where)
+            write_message(session, MessageKind.TRACER, token.publication, token.message, where)
         except InsufficientPrivilege as error:
             role = our_role(session)
             grant = f"GRANT EXECUTE ON FUNCTION {_function(session)} TO {quoted_role(role)}"
