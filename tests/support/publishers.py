@@ -65,8 +65,8 @@ class PublisherUnderTest:
     evaluates_filters: bool = True
     """Row filters are evaluated; otherwise an article with one is refused."""
     keeps_log: bool = True
-    """The server keeps the log for the publication until it is confirmed, and what set-up creates says so. Otherwise it
-    keeps its log for a time, whoever has read it, and set-up creates nothing."""
+    """The server keeps the log for the publication until it is confirmed. Otherwise it keeps its log for a time,
+    whoever has read it."""
     rows_in: tuple[str, ...] = ()
     """What follows a table's columns where it is partitioned, and then what makes each partition, `{}` for its name."""
 
@@ -303,12 +303,16 @@ def mariadb_under_test(server: MariaDbServer, database: str) -> PublisherUnderTe
             ((file, *_others),) = run("SHOW MASTER STATUS")
             run(f"PURGE BINARY LOGS TO '{file}'")
 
+    def catalogue() -> object:
+        messages = run("SHOW DATABASES LIKE 'tranrepl'") and run("SELECT kind, publication FROM tranrepl.message")
+        return run("SHOW TABLES"), messages
+
     return PublisherUnderTest(
         "mariadb",
         connection,
         run,
         session,
-        lambda: run("SHOW TABLES"),
+        catalogue,
         database,
         lose_log,
         {},

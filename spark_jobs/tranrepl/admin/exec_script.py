@@ -54,18 +54,19 @@ def exec_script(topology: Topology, file: Path) -> WrittenScript:
     Raises ConfigurationError where the publication is not set up, or the script cannot run at its place.
     """
     text = read_script(file)
-    names = [it.name for it in topology.publication.subscriptions]
+    dialects = {it.name: topology.dialect(it.name) for it in topology.publication.subscriptions}
     with topology.distributor() as database, topology.publisher("tranrepl exec") as publisher:
         record = database.publications.get(topology.publication.publication)
         publisher.require_kept()
-        publisher.refuse_script(text)
+        for it in dialects.values():
+            it.refuse_script(text)
         script = Script(publication=publisher.name, name=file.name, sql=text)
         # First: the log reader passes over a script that is not written down.
         database.scripts.add(record, script.digest)
         publisher.write_script(script)
-    known = {it: topology.dialect(it).capabilities for it in names}
+    known = {name: it.capabilities for name, it in dialects.items()}
     return WrittenScript(
         file.name,
-        tuple(it for it in names if known[it].scripts),
-        tuple(f"{it} ({known[it].title})" for it in names if not known[it].scripts),
+        tuple(name for name, it in known.items() if it.scripts),
+        tuple(f"{name} ({it.title})" for name, it in known.items() if not it.scripts),
     )

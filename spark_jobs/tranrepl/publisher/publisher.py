@@ -351,10 +351,6 @@ class Publisher(Protocol):
         """Return the log from `start` on, as it is written; None where it may be read by ranges only."""
         ...
 
-    def refuse_script(self, script: str) -> None:
-        """Raise ConfigurationError where a script cannot run at its place at the Subscribers."""
-        ...
-
     def write_script(self, script: Script) -> None:
         """Write a script into the log, in a transaction of its own."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,6 +69,9 @@ class Decoder:
 
     articles: Mapping[TableName, RegisteredArticle]
     charsets: Charsets
+    messages: RegisteredArticle | None = None
+    """The table of messages of ours. Of it only INSERTs count, and none ends the reading."""
+    has_unread_messages: bool = False
     _tables: dict[bytes, int] = field(default_factory=dict)
     """By what a TABLE_MAP event says after its table's number: an index of `_published`."""
     _published: list[_PublishedTable | DataError | None] = field(default_factory=list)
@@ -79,7 +82,7 @@ class Decoder:
         is_rows = np.isin(block.types, list(OPERATIONS))
         events, tables = self._tables_of_rows(block, is_rows)
         cells = _CellBuffer(block, self.charsets)
-        sets = []
+        sets: list[ChangeSet] = []
         for number in np.unique(tables).tolist():
             published = self._published[number]
             if isinstance(published, DataError):
@@ -87,6 +90,9 @@ class Decoder:
             if published is None:
                 continue
             of_table = events[tables == number]
+            if published.article is self.messages:
+                sets += self._messages(block, cells, published, of_table)
+                continue
             types = block.types[of_table]
             sets += [
                 self._set(block, cells, published, EventType(kind), of_table[types == kind])
@@ -94,6 +100,18 @@ class Decoder:
             ]
         buffer = cells.buffer()
         return Changes(buffer, [_with_changed(buffer, it) for it in sets], transactions(block))
+
+    def _messages(
+        self, block: EventBlock, cells: _CellBuffer, published: _PublishedTable, events: Ints
+    ) -> Iterator[ChangeSet]:
+        """Yield messages of ours. Only an INSERT is one, and what is not whole is none."""
+        for at in events.tolist():
+            kind = EventType(int(block.types[at]))
+            if OPERATIONS[kind] is Operation.INSERT:
+                try:
+                    yield self._set(block, cells, published, kind, np.array([at]))
+                except (DataError, RefusedChange):
+                    self.has_unread_messages = True
 
     def _tables_of_rows(self, block: EventBlock, is_rows: Bools) -> tuple[Ints, Ints]:
         """Return the rows events, and which table each is of: that of the last TABLE_MAP before it with its number."""
@@ -131,7 +149,10 @@ class Decoder:
             table = read_table_map(body, flavor)
             return _PublishedTable(table, article, ImageLayout(table), _wanted(table, article))
         except DataError as error:
-            return error
+            if article is not self.messages:
+                return error
+            self.has_unread_messages = True
+            return None
 
     def _set(
         self, block: EventBlock, cells: _CellBuffer, published: _PublishedTable, kind: EventType, events: Ints

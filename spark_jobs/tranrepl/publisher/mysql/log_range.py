@@ -33,6 +33,8 @@ from tranrepl.publisher.mysql.events import (
     read_query,
 )
 from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, find_groups
+from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
+from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
 from tranrepl.publisher.mysql.row_places import LogBytes
 from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning
@@ -79,6 +81,7 @@ class BinlogRange:
     start: Position
     up_to: Position
     limits: Limits
+    messages: MessageReading
 
     @property
     def where(self) -> str:
@@ -92,12 +95,23 @@ class BinlogRange:
     def by_table(self) -> Mapping[TableName, RegisteredArticle]:
         return {it.source: it for it in self.articles}
 
+    @property
+    def others_notice(self) -> str:
+        """Return what to say of a row among the messages that is none of ours."""
+        return (
+            f"{self.where}: the binary log holds a row of table {MESSAGES} that tranrepl has not written: it is "
+            "ignored. Nobody else needs a right on that table"
+        )
+
     def side_by_side(self) -> list[BinlogRange]:
         # No statement lists where groups begin.
         return [self]
 
     def between(self, start: Position, up_to: Position) -> BinlogRange:
-        return replace(self, start=start, up_to=up_to)
+        messages, schema = self.messages, self.messages.schema
+        if schema is not None and start != self.start:
+            messages = replace(messages, schema=replace(schema, begins_with=()))
+        return replace(self, start=start, up_to=up_to, messages=messages)
 
     def compact(self) -> None:
         """Return None: an event is as long as it is."""
@@ -139,12 +153,16 @@ class _Reading:
 
     def __init__(self, of: BinlogRange) -> None:
         self._range = of
-        self._decoder = Decoder(of.by_table, of.log.charsets)
+        self._message_article = message_article()
+        self._decoder = Decoder(
+            {**of.by_table, MESSAGES: self._message_article}, of.log.charsets, self._message_article
+        )
         self._prepared = PreparedTransactions()
         self._waiting: list[EventBlock] = []
         """Events from the beginning of a group whose end has not come."""
         self._transactions = 0
         self._bytes = 0
+        self._has_begun = False
         self.is_over = False
         self.is_limited = False
 
@@ -193,11 +211,19 @@ class _Reading:
         plain = block.chosen(slice(first, last + 1)) if groups.is_plain else self._prepared.plain(block, groups)
         unreadable = None
         try:
-            changes = self._decoder.changes(plain)
-            changes = replace(changes, sets=[*changes.sets, *self._truncations(plain)])
+            found = self._read(plain)
         except RefusedChange as refused:
             unreadable = refused
-            changes = Changes(Buffer(np.zeros(0, dtype=np.uint8)), [], transactions(plain))
+            found = FoundInRows(Changes(Buffer(np.zeros(0, dtype=np.uint8)), [], transactions(plain)))
+        if found.redefinition is not None:
+            self.is_over, refusal = True, None
+            groups = _first(groups, len(found.changes.transactions.begins))
+            count = len(groups.begins)
+            if not count:
+                return LogPart(None, needs_article_id=True, redefinition=found.redefinition, limit_reached=True)
+            last = int(groups.ends[-1])
+        schema, self._has_begun = None if self._has_begun else self._range.messages.schema, True
+        changes = begun_with(found.changes, schema)
         size = int(block.ends[last] - block.starts[first])
         self._transactions += count
         self._bytes += size
@@ -209,10 +235,24 @@ class _Reading:
             transactions=count,
             message_bytes=size,
             decode_seconds=time.perf_counter() - started,
-            limit_reached=refusal is None and self.is_limited,
+            limit_reached=found.redefinition is not None or (refusal is None and self.is_limited),
             refusal=refusal,
             unreadable=unreadable,
+            notices=found.notices,
+            unsigned=self._range.others_notice if found.has_others else None,
+            needs_article_id=found.redefinition is not None,
+            redefinition=found.redefinition,
         )
+
+    def _read(self, plain: EventBlock) -> FoundInRows:
+        """Return what the groups changed, and what messages among them say. Raises RefusedChange."""
+        changes = self._decoder.changes(plain)
+        rows = [it for it in changes.sets if it.article is self._message_article]
+        sets = [it for it in changes.sets if it.article is not self._message_article]
+        changes = replace(changes, sets=[*sets, *self._truncations(plain)])
+        found = self._range.messages.read(changes, rows)
+        found.has_others |= self._decoder.has_unread_messages
+        return found
 
     def _readable(self, block: EventBlock, groups: Groups) -> tuple[Groups, Refusal | None]:
         """Return the groups before the first statement after which nothing can be read, and why."""

@@ -1,4 +1,4 @@
-"""MariaDB as Publisher: nothing is set up at the server, which keeps its binary log for a time, read or not."""
+"""MariaDB as Publisher: it keeps its binary log for a time, read or not, and setup makes a table of messages."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.model.names import TableName
+from tranrepl.model.pending_definitions import DefinitionMessage
 from tranrepl.model.position import MARKS, Position
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
@@ -33,10 +34,13 @@ from tranrepl.mysql.session import Session, translated_errors
 from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
+from tranrepl.publisher.messages import MessageKind
 from tranrepl.publisher.mysql.catalogue import article_problems, describe_tables, table_names
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import GTIDS, LogCursor
 from tranrepl.publisher.mysql.log_range import BinlogRange, ServerLog
+from tranrepl.publisher.mysql.message_table import MESSAGES, MessageTable
+from tranrepl.publisher.mysql.messages import MessageReading
 from tranrepl.publisher.mysql.positions import (
     BinlogPositions,
     file_number,
@@ -62,7 +66,6 @@ _DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
 _OLDEST, _NEWEST = (10, 6), (10, 11)
 """Versions: the newest is the one that tests run against."""
 _NOT_CAPTURED = "schema changes of a MariaDB Publisher are not replicated: they stop the log reader"
-_NO_MESSAGES = "a MariaDB Publisher has no messages in its log yet"
 _PROBED = Limits(1 << 62, 1 << 62)
 
 
@@ -102,6 +105,8 @@ class MySqlPublisher:
         self._connection = connection
         self._session = session
         self.name = f"tranrepl_{publication.lower().replace('-', '_')}"
+        # The server's, not the database's: two databases may have publications of one name.
+        self._messages = MessageTable(session, connection, self.where, f"{session.database}/{self.name}")
         self.schema_changes = NoSchemaChanges()
 
     @property
@@ -176,6 +181,9 @@ class MySqlPublisher:
                 f"{self.where}: the server is {version}, newer than {'.'.join(map(str, _NEWEST))}, against which this "
                 "was tested"
             )
+        unwritable = self._messages.warning()
+        if unwritable is not None:
+            yield unwritable
         for name, value in settings.items():
             if value != "1":
                 yield (
@@ -288,7 +296,7 @@ class MySqlPublisher:
     # Set up and tear down
 
     def set_up(self, tables: Tables) -> list[str]:
-        return []
+        return self._messages.set_up()
 
     def old_row_settings(self, object_ids: Collection[int]) -> Mapping[int, OldRowSetting]:
         return {}
@@ -297,7 +305,12 @@ class MySqlPublisher:
         return []
 
     def abandoned(self, system: str | None, name: str, *, whole: bool) -> str:
-        return f"the publication was registered for another server, {system}, which keeps nothing for {name}"
+        kept = f"the publication was registered for another server, {system}, which keeps nothing for {name}"
+        if not whole:
+            return kept
+        return (
+            f"{kept} but a row of {MESSAGES}: DROP DATABASE tranrepl there, where it has no other publication of ours"
+        )
 
     def require_no_reader(self) -> None:
         """Do nothing: readers do not exclude one another."""
@@ -309,10 +322,14 @@ class MySqlPublisher:
         unsettled: str,
         partitions: Mapping[int, bool] = NO_PARTITIONS,
     ) -> Removal:
-        return Removal((), ())
+        step = self._messages.removal()
+        return Removal((), ()) if step is None else Removal((step,), ())
 
     def remove(self, removal: Removal, say: Say) -> None:
-        """Do nothing: nothing was made."""
+        for step in removal.steps:
+            with translated_errors(self.where):
+                self._session.execute(step.statement)
+            say(f"{step.what} at {self.where}")
 
     def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
         raise ConfigurationError(f"{self.where}: rows of a binary log's tables are not looked up yet")
@@ -414,10 +431,10 @@ class MySqlPublisher:
 
     def probe(self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position) -> Probe:
         empty_up_to = start
-        for part in self.log_range(articles, start, up_to, _PROBED).changes():
-            if part.refusal is not None or part.unreadable is not None:
+        for part in self.log_range(articles, start, up_to, _PROBED, schema=SchemaReading()).changes():
+            if part.refusal or part.unreadable or part.needs_article_id or part.notices or part.unsigned:
                 return Probe(True, empty_up_to)
-            if part.changes is not None and part.changes.sets:
+            if part.changes is not None and (part.changes.sets or part.changes.messages):
                 return Probe(True, empty_up_to)
             empty_up_to = max(empty_up_to, part.end or empty_up_to)
         return Probe(False, max(empty_up_to, up_to))
@@ -435,29 +452,23 @@ class MySqlPublisher:
         schema: SchemaReading | None = None,
         scripts: Sequence[str] = (),
     ) -> BinlogRange:
-        return BinlogRange(self.log, articles, start, up_to, limits)
+        messages = MessageReading(self._messages.publication, self.name, schema, scripts)
+        return BinlogRange(self.log, articles, start, up_to, limits, messages)
 
     def log_stream(
         self, articles: Sequence[RegisteredArticle], start: Position, schema: SchemaReading | None = None
     ) -> None:
         """Return None: the log is read by ranges."""
 
-    def refuse_script(self, script: str) -> None:
-        raise ConfigurationError(f"{_NO_MESSAGES}: scripts have no place in it")
-
     def write_script(self, script: Script) -> None:
-        self.refuse_script(script.name)
+        self._messages.write(MessageKind.SCRIPT, script.message)
 
     def write_definitions(self, digest: str) -> None:
-        raise ConfigurationError(
-            f"{_NO_MESSAGES}: a definition that changes has no place in it",
-            remedy=f"{REINITIALIZE}; or publish the article as it was",
-        )
+        message = DefinitionMessage(publication=self.name, digest=digest)
+        self._messages.write(MessageKind.DEFINITION, message.message)
 
     def post_token(self, token: TracerToken) -> None:
-        raise ConfigurationError(
-            f"{_NO_MESSAGES}: tracer tokens have no place there", remedy="leave out tracer_interval"
-        )
+        self._messages.write(MessageKind.TRACER, token.message)
 
     def clock_difference(self) -> ClockDifference:
         with translated_errors(self.where):

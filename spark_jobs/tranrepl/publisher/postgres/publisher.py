@@ -20,7 +20,6 @@ from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.catalogue import describe_tables
-from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, answer_soon, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
@@ -321,10 +320,6 @@ class PostgresPublisher:
         if slowest_standby(self.session) is not None and not self.slot.waits_for_standbys():
             return None
         return PostgresLogStream(self.log_range(articles, start, start, NO_LIMITS, schema=schema))
-
-    def refuse_script(self, script: str) -> None:
-        if (why := refusal(script)) is not None:
-            raise ConfigurationError(f"a script cannot run within a transaction of the Subscribers: {why}")
 
     def write_script(self, script: Script) -> None:
         with translated_errors(self.where):

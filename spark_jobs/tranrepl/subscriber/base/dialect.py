@@ -35,6 +35,9 @@ class Dialect(ABC):
     ) -> AbstractContextManager[Subscriber]:
         """Connect; `writes`: every transaction will write."""
 
+    def refuse_script(self, script: str) -> None:  # noqa: B027 — where no scripts run, none is refused
+        """Raise ConfigurationError where a script cannot run at its place among the changes."""
+
     @contextmanager
     def snapshot(self, connection: Connection, key: SubscriptionKey, application_name: str) -> Iterator[Snapshot]:
         """Connect to initialise the subscription."""

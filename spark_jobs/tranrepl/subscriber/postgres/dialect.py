@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 
 from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.dialect import Dialect
@@ -30,6 +32,10 @@ class PostgresDialect(Dialect):
 
     def unused_options(self, connection: Connection) -> Mapping[str, str]:
         return connection.unused_by_libpq()
+
+    def refuse_script(self, script: str) -> None:
+        if (why := refusal(script)) is not None:
+            raise ConfigurationError(f"a script cannot run within a transaction of the Subscribers: {why}")
 
     @contextmanager
     def subscriber(
