@@ -12,14 +12,17 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
+from support.remedies import reinitialize_all
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.admin.exec_script import exec_script
+from tranrepl.admin.reinitialization import Rows
 from tranrepl.admin.trace import newest_tokens, post_token
 from tranrepl.errors import ConfigurationError, MissingRightError
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
+from tranrepl.publisher.snapshot import UnregisteredError
 
 _REPORTING = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
 _databases = count(1)
@@ -216,3 +219,22 @@ def test_a_login_without_the_right_is_told_the_grant_and_writes_nothing(shop: Sh
     poor.run()
     assert newest_tokens(shop.topology, 1)[0].token == token
     assert [it for it in check(poor.topology).warnings if "have no way" in it] == []
+
+
+def test_after_an_altered_table_setup_and_a_reinitialization_go_on(shop: Shop) -> None:
+    shop.execute("INSERT INTO item VALUES (3, 'three', NULL)", "ALTER TABLE item ADD COLUMN more int DEFAULT 7")
+    shop.execute("INSERT INTO item VALUES (4, 'four', NULL, 8)")
+    assert shop.read_log().error is not None
+    shop.at_subscriber("ALTER TABLE item ADD COLUMN more int")
+    again = shop.changed(pre_creation_cmd="delete")
+    again.set_up()
+    error = again.read_log().error
+    assert error is not None
+    assert "was altered" in error.message
+    with pytest.raises(UnregisteredError, match="`tranrepl log-reader FILE` registers"):
+        reinitialize_all(again, Rows.SNAPSHOT)
+    again.read_log().raise_error()
+    again.take_snapshot().raise_error()
+    shop.execute("INSERT INTO item VALUES (5, 'five', NULL, 9)")
+    again.run()
+    again.require_equal("id, name, note, more")
