@@ -59,7 +59,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnForm:
-    """A column's form; `type_name` is the type of Form.NATIVE."""
+    """A column's form; `type_name` is the type of Form.NATIVE, or the Subscriber's where another form stands for it."""
 
     form: Form
     type_name: str = ""

@@ -64,9 +64,16 @@ def _native_publisher_column(column: PublishedColumn, type_name: str) -> Postgre
     return _by_text(converted, text)
 
 
-def subscriber_column(column: PublishedColumn, type_name: str) -> PostgresColumn:
-    """Return the published column as a PostgreSQL Subscriber writes it, which has it in this type."""
+def subscriber_column(column: PublishedColumn, type_name: str, form: ColumnForm) -> PostgresColumn:
+    """Return the published column as a PostgreSQL Subscriber writes it, which has it in this type. The form is another
+    one than the native where the Publisher is another database."""
     name = sql.Identifier(column.name)
+    if form.form is not Form.NATIVE:
+        family, value = source_type(type_name).family, sql.Composed([name])
+        if form.form is Form.FLOATING:
+            # The shortest digits of 4 bytes are PostgreSQL's own.
+            value = sql.SQL("{}::float8").format(name)
+        return PostgresColumn(name, _FORMS[form.form](family, value), output(name), plain=form.form.plain)
     if column.type_name == type_name:
         return _as_it_is(name, type_name)
     return _by_text(output(name), output(name))

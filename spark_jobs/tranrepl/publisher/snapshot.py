@@ -134,6 +134,11 @@ class PublisherComparison(Protocol):
         """Return what the server's hash functions make of sample values."""
         ...
 
+    def forms(self, article: RegisteredArticle, wanted: Sequence[ColumnForm]) -> Sequence[ColumnForm]:
+        """Return the forms in which the article's columns are compared, by those that the Subscriber asks for. Raises
+        ConfigurationError for a column that cannot be compared."""
+        ...
+
     def table_bytes(self, articles: Sequence[RegisteredArticle]) -> int:
         """Return the size of all these articles' tables, in bytes."""
         ...

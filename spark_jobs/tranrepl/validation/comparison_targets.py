@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.validation_report import Comparison
@@ -49,6 +49,7 @@ def open_comparison_targets(
         notices = tuple(_not_compared(article, problem) for article, problem in subscriber.problems)
         published = publisher.describe(articles)
         checksum_by, part_bytes = _checksum(publisher, subscriber), _part_bytes(publisher, articles, cores)
+        tables = [replace(it, forms=tuple(publisher.forms(it.article, it.forms))) for it in subscriber.tables]
         compared = tuple(
             ComparedArticle(
                 table.article,
@@ -56,7 +57,7 @@ def open_comparison_targets(
                 subscriber.end(table, checksum_by, part_bytes),
                 _what(table, published.get(table.article.source)),
             )
-            for table in subscriber.tables
+            for table in tables
         )
         yield ComparisonTargets(Reader(sync_point.spark), compared, subscriber, notices)
 

@@ -114,6 +114,9 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
     _at_publisher(server, "TRUNCATE TABLE pair", "INSERT INTO pair VALUES (7, 'again', 7)", "FLUSH BINARY LOGS")
     site.run()
     _equal(site, server)
+    validated = site.validate()
+    assert validated.validation is not None
+    assert [it.rows for it in validated.validation.articles] == [(), ()]
     # Nothing is left to read, in another file.
     assert site.probe_log() is not None
     _at_publisher(server, "ALTER TABLE pair ADD COLUMN more int", "INSERT INTO pair VALUES (8, 'b', 8, 8)")

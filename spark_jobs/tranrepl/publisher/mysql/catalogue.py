@@ -142,6 +142,26 @@ def table_names(session: Session, numbers: Collection[int]) -> dict[int, TableNa
     return {number: named[number] for number in numbers if number in named}
 
 
+def spellings(session: Session, table: TableName) -> dict[str, str]:
+    """Return the types of a table's columns as the catalogue spells them, by name."""
+    return dict(
+        session.execute(
+            "SELECT column_name, column_type FROM information_schema.columns "
+            "WHERE table_schema = %s AND table_name = %s",
+            [table.schema, table.table],
+        )
+    )
+
+
+def table_bytes(session: Session, table: TableName) -> int:
+    """Return how large a table is, about."""
+    rows = session.execute(
+        "SELECT coalesce(data_length, 0) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        [table.schema, table.table],
+    )
+    return int(rows[0][0]) if rows else 0
+
+
 def article_problems(
     session: Session, where: str, article: Article, table: TableDescription
 ) -> Iterator[ConfigurationError]:
@@ -190,13 +210,7 @@ def article_problems(
             remedy=f"leave out the filter; the table's columns: {', '.join(known)}",
             article=source,
         )
-    spelled: dict[str, str] = dict(
-        session.execute(
-            "SELECT column_name, column_type FROM information_schema.columns "
-            "WHERE table_schema = %s AND table_name = %s",
-            [name.schema, name.table],
-        )
-    )
+    spelled = spellings(session, name)
     unread = [it for it in table.published(article.columns) if declared(spelled[it.name]).type_name is None]
     for it in unread:
         yield ConfigurationError(

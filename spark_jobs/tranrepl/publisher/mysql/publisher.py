@@ -35,7 +35,7 @@ from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.messages import MessageKind
-from tranrepl.publisher.mysql.catalogue import article_problems, describe_tables, table_names
+from tranrepl.publisher.mysql.catalogue import article_problems, describe_tables, table_bytes, table_names
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import GTIDS, LogCursor
 from tranrepl.publisher.mysql.log_range import BinlogRange, ServerLog
@@ -137,12 +137,7 @@ class MySqlPublisher:
 
     def table_bytes(self, article: RegisteredArticle) -> int:
         with translated_errors(self.where):
-            rows = self._session.execute(
-                "SELECT coalesce(data_length, 0) FROM information_schema.tables "
-                "WHERE table_schema = %s AND table_name = %s",
-                [article.source.schema, article.source.table],
-            )
-        return int(rows[0][0]) if rows else 0
+            return table_bytes(self._session, article.source)
 
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
         return FoundSequences()

@@ -10,6 +10,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection as Channel, Listener
@@ -23,9 +24,10 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.row_images import values as values_of_line
-from tranrepl.mysql.session import Session, connect, quoted, translated_errors
-from tranrepl.publisher.mysql.catalogue import describe_tables, table_number
+from tranrepl.mysql.session import Rows, Session, connect, quoted, translated_errors
+from tranrepl.publisher.mysql.catalogue import describe_tables, spellings, table_bytes, table_number
 from tranrepl.publisher.mysql.column_types import declared
+from tranrepl.publisher.mysql.comparison import MySqlComparison, SnapshotThread
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_number, place_at, position_of
 from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
 
@@ -89,16 +91,17 @@ class MySqlSnapshotSession:
 class MySqlSnapshot:
     position: Position
     source: MySqlSnapshotSource
+    answering: _Answering
 
     @property
     def xact_seqno(self) -> bytes:
         return BinlogPositions().watermark(self.position)
 
-    def comparison(self, articles: Sequence[RegisteredArticle]) -> Any:
-        raise ConfigurationError(
-            "rows of a MariaDB Publisher are not compared with a Subscriber's yet",
-            remedy="compare the tables by other means, while nobody writes",
-        )
+    @contextmanager
+    def comparison(self, articles: Sequence[RegisteredArticle]) -> Iterator[MySqlComparison]:
+        with self.source.session("tranrepl validation") as session, ThreadPoolExecutor(1, "tranrepl-validation") as one:
+            session.hold(articles)
+            yield self.answering.comparison(articles, one)
 
 
 @contextmanager
@@ -126,7 +129,7 @@ def taken_snapshot(connection: Connection, where: str) -> Iterator[MySqlSnapshot
             answering = _Answering(session, where, listener)
             answering.start()
             try:
-                yield MySqlSnapshot(position, MySqlSnapshotSource(listener.address, secret))
+                yield MySqlSnapshot(position, MySqlSnapshotSource(listener.address, secret), answering)
             finally:
                 answering.stop()
 
@@ -161,6 +164,21 @@ class _Answering:
         self.is_over = True
         with suppress(OSError), self._one_at_a_time:
             self.session.driver.close()
+
+    def rows(self, statement: str) -> Rows:
+        """Return the rows of a statement of this process's own."""
+        with self._one_at_a_time, translated_errors(self.where):
+            return self.session.execute(statement)
+
+    def comparison(self, articles: Sequence[RegisteredArticle], threads: ThreadPoolExecutor) -> MySqlComparison:
+        """Return the articles' end of a comparison; `threads` is one."""
+        names = [it.source for it in articles]
+        with self._one_at_a_time, translated_errors(self.where):
+            tables = describe_tables(self.session, names)
+            spelled = {it: spellings(self.session, it) for it in names}
+            size = sum(table_bytes(self.session, it) for it in names)
+        types = {it: {name: declared(text) for name, text in of.items()} for it, of in spelled.items()}
+        return MySqlComparison(self.where, SnapshotThread(self.rows, threads), tables, types, size)
 
     def _accept(self) -> None:
         while not self.is_over:
@@ -219,13 +237,7 @@ class _Answering:
                 yield "".join(f"{line}\n" for line in lines).encode()
 
     def _query(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> tuple[str, list[str | None]]:
-        spelled: dict[str, str] = dict(
-            self.session.execute(
-                "SELECT column_name, column_type FROM information_schema.columns "
-                "WHERE table_schema = %s AND table_name = %s",
-                [article.source.schema, article.source.table],
-            )
-        )
+        spelled = spellings(self.session, article.source)
         texts = {it.name: declared(spelled[it.name]).text(it.name) for it in article.columns}
         # NULL where one of its values is NULL: a value that is too long must not become an ordinary NULL.
         line = ", '\t', ".join(_escaped(name, text) for name, text in texts.items())

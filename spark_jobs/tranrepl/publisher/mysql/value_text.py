@@ -129,13 +129,14 @@ def _integers(data: LogBytes, column: LoggedColumn, starts: Ints) -> Texts:
     return _of_strings(pa.array(values).cast(pa.string()))
 
 
-def _reals(data: LogBytes, column: LoggedColumn, starts: Ints) -> npt.NDArray[np.floating[npt.NBitBase]]:
+def _reals(data: LogBytes, column: LoggedColumn, starts: Ints) -> npt.NDArray[np.float64]:
     if column.type is ColumnType.FLOAT:
-        return data.numbers(starts, "<u4").astype(np.uint32).view(np.float32)
+        # As 8 bytes, in whose digits a statement can write it too: the server shows 4 bytes with six digits.
+        return data.numbers(starts, "<u4").astype(np.uint32).view(np.float32).astype(np.float64)
     return data.numbers(starts, "<i8").view(np.float64)
 
 
-def _floats(values: npt.NDArray[np.floating[npt.NBitBase]]) -> pa.StringArray:
+def _floats(values: npt.NDArray[np.float64]) -> pa.StringArray:
     """Return the shortest digits: without an exponent from 1e-15 on and before 1e15."""
     texts = pa.array(values).cast(pa.string())
     has_exponent = pc.match_substring(texts, "e")

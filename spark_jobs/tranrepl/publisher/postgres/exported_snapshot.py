@@ -232,6 +232,9 @@ class PostgresComparison:
         """Return what the server's hash functions make of sample values."""
         return native_hashes(self._session)
 
+    def forms(self, article: RegisteredArticle, wanted: Sequence[ColumnForm]) -> Sequence[ColumnForm]:  # noqa: ARG002
+        return wanted
+
     def table_bytes(self, articles: Sequence[RegisteredArticle]) -> int:
         """Return the size of all these articles' tables, in bytes."""
         with translated_errors(self.where):

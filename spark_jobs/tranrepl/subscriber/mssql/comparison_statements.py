@@ -15,13 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.comparison import WHOLE, Form, Pages
 from tranrepl.model.source_types import Family
-from tranrepl.subscriber.base.comparison_statements import (
-    ComparedColumn,
-    ComparisonWays,
-    WholeTable,
-    counted_form,
-    is_binary,
-)
+from tranrepl.model.whole_table import ComparedColumn, WholeTable
+from tranrepl.subscriber.base.comparison_statements import ComparisonWays, counted_form, is_binary
 from tranrepl.subscriber.base.target import SqlColumn
 from tranrepl.subscriber.mssql.driver import literal
 from tranrepl.subscriber.mssql.sql_text import quoted

@@ -46,7 +46,10 @@ class PostgresComparison:
 
     def end(self, table: ComparableTable, checksum_by: Checksum, part_bytes: int) -> ComparedEnd:
         article = table.article
-        columns = tuple(subscriber_column(it, table.types[it.name]) for it in article.columns)
+        columns = tuple(
+            subscriber_column(it, table.types[it.name], form)
+            for it, form in zip(article.columns, table.forms, strict=True)
+        )
         side = PostgresSide(qualified(article.destination), columns, article.key_positions, checksum_by)
         return compared_end(self._session, article.destination, side, self._place, part_bytes)
 

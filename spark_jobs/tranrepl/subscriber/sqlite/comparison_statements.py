@@ -14,7 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.model.comparison import Form
-from tranrepl.subscriber.base.comparison_statements import ComparedColumn, ComparisonWays, WholeNumbersTable, form_of
+from tranrepl.model.whole_table import ComparedColumn, WholeNumbersTable
+from tranrepl.subscriber.base.comparison_statements import ComparisonWays, form_of
 from tranrepl.subscriber.base.target import SqlColumn
 
 _NO_FRACTION = "000000"

@@ -59,7 +59,8 @@ def _unpacked(value: dict[str, Any], key: str) -> bytes | None:
     if value.get("null"):
         return None
     if key == "text":
-        return None if value["text"] is None else str(value["text"]).encode()
+        text = value.get("text_as_double", value["text"])
+        return None if text is None else str(text).encode()
     found = value.get("bytes_hex")
     return None if found is None else bytes.fromhex(found)
 
