@@ -62,8 +62,6 @@ class PublisherUnderTest:
     """Let log be lost that was not read."""
     whole_old_rows: Mapping[str, Any]
     """The settings of an article whose old rows are in the log with all their columns."""
-    evaluates_filters: bool = True
-    """Row filters are evaluated; otherwise an article with one is refused."""
     keeps_log: bool = True
     """The server keeps the log for the publication until it is confirmed. Otherwise it keeps its log for a time,
     whoever has read it."""
@@ -316,7 +314,6 @@ def mariadb_under_test(server: MariaDbServer, database: str) -> PublisherUnderTe
         database,
         lose_log,
         {},
-        evaluates_filters=False,
         keeps_log=False,
     )
 

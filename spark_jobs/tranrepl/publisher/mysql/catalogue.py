@@ -13,6 +13,7 @@ from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefi
 from tranrepl.model.table_file import TableFile
 from tranrepl.mysql.session import Session
 from tranrepl.publisher.mysql.column_types import declared
+from tranrepl.publisher.mysql.row_filters import filter_problem
 from tranrepl.settings.publication import Article
 
 _CASCADES = 15
@@ -204,18 +205,21 @@ def article_problems(
             remedy=f"add {left_out[0]} to the article's columns",
             article=source,
         )
-    if article.filter is not None:
-        yield ConfigurationError(
-            f"{where}: table {source}: row filters of a MariaDB Publisher are not evaluated yet",
-            remedy=f"leave out the filter; the table's columns: {', '.join(known)}",
-            article=source,
-        )
     spelled = spellings(session, name)
     unread = [it for it in table.published(article.columns) if declared(spelled[it.name]).type_name is None]
     for it in unread:
         yield ConfigurationError(
             f"{where}: table {source}: column {it.name} is of type {it.type_name}, whose values cannot be read",
             remedy="leave the column out (columns)",
+            article=source,
+        )
+    unfit = None
+    if article.filter is not None:
+        unfit = filter_problem(session, article.filter, name, [it.name for it in table.published(article.columns)])
+    if unfit is not None:
+        yield ConfigurationError(
+            f"{where}: table {source}: filter {article.filter!r}: {unfit}",
+            remedy=f"correct the article's filter; the table's columns: {', '.join(known)}",
             article=source,
         )
 

@@ -16,6 +16,7 @@ from tranrepl.model.whole_table import ComparedColumn
 from tranrepl.mysql.comparison_statements import TEXTS, WholeMariaDbTable, floating, without_zeros
 from tranrepl.mysql.session import quoted
 from tranrepl.publisher.mysql.column_types import DeclaredType
+from tranrepl.publisher.mysql.row_filters import condition
 
 _INTERVAL = "interval"
 _REWRITTEN = ("jsonb", "money")
@@ -106,6 +107,10 @@ class MySqlComparison:
         declared = self.declared[article.source]
         columns = tuple(_compared(declared[it.name], it, form) for it, form in zip(article.columns, forms, strict=True))
         table = f"{quoted(article.source.schema)}.{quoted(article.source.table)}"
+        if article.filter is not None:
+            spelled = {name: it.spelling for name, it in declared.items()}
+            chosen = condition(article.filter, article.source, spelled).sql
+            table = f"(SELECT * FROM {table} WHERE {chosen}) AS tranrepl_compared"  # noqa: S608 - quoted
         return ComparedEnd(WholeMariaDbTable(table, columns, article.key_positions), self.place)
 
 

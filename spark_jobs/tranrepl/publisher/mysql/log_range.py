@@ -16,6 +16,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import MARKS, Position
+from tranrepl.mysql.session import connect
 from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, Ints, RefusedChange
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, RowFilters, TooLong
@@ -36,6 +37,7 @@ from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, find_g
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
+from tranrepl.publisher.mysql.row_filters import MySqlRowFilters
 from tranrepl.publisher.mysql.row_places import LogBytes
 from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning
 from tranrepl.publisher.mysql.table_maps import Flavor
@@ -118,7 +120,11 @@ class BinlogRange:
 
     @contextmanager
     def row_filters(self) -> Iterator[RowFilters | None]:
-        yield None
+        if all(it.filter is None for it in self.articles):
+            yield None
+            return
+        with connect(self.log.connection) as session:
+            yield MySqlRowFilters(session, self.where, self.articles)
 
     def find_too_long(self) -> TooLong | None:
         return None

@@ -26,6 +26,7 @@ from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.model.names import TableName
 from tranrepl.model.pending_definitions import DefinitionMessage
 from tranrepl.model.position import MARKS, Position
+from tranrepl.model.row_images import values as values_of_line
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
@@ -51,7 +52,7 @@ from tranrepl.publisher.mysql.positions import (
     position_of,
 )
 from tranrepl.publisher.mysql.server import read_server_log
-from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, taken_snapshot
+from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, RetainedLog, Say, Tables
 from tranrepl.settings.publication import Article
@@ -327,7 +328,9 @@ class MySqlPublisher:
             say(f"{step.what} at {self.where}")
 
     def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
-        raise ConfigurationError(f"{self.where}: rows of a binary log's tables are not looked up yet")
+        with translated_errors(self.where):
+            lines = self._session.execute(*rows_query(self._session, article, [[*key]]))
+        return [values_of_line(line) for (line,) in lines if line is not None]
 
     # The log
 

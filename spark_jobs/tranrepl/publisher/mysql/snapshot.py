@@ -29,6 +29,7 @@ from tranrepl.publisher.mysql.catalogue import describe_tables, spellings, table
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.mysql.comparison import MySqlComparison, SnapshotThread
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_number, place_at, position_of
+from tranrepl.publisher.mysql.row_filters import condition
 from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
 
 _ROWS = 5000
@@ -222,7 +223,7 @@ class _Answering:
         yield from ()
 
     def _lines(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> Iterator[bytes]:
-        statement, bound = self._query(article, keys)
+        statement, bound = rows_query(self.session, article, keys)
         with self.session.driver.cursor(SSCursor) as cursor:
             cursor.execute(statement, bound or None)
             while rows := cursor.fetchmany(_ROWS):
@@ -236,18 +237,23 @@ class _Answering:
                     )
                 yield "".join(f"{line}\n" for line in lines).encode()
 
-    def _query(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> tuple[str, list[str | None]]:
-        spelled = spellings(self.session, article.source)
-        texts = {it.name: declared(spelled[it.name]).text(it.name) for it in article.columns}
-        # NULL where one of its values is NULL: a value that is too long must not become an ordinary NULL.
-        line = ", '\t', ".join(_escaped(name, text) for name, text in texts.items())
-        selected = f"SELECT CONCAT({line}) FROM {qualified(article.source)}"  # noqa: S608 - quoted
-        if not keys:
-            return selected if keys is None else f"{selected} WHERE FALSE", []
-        names = [article.columns[at].name for at in article.key_positions]
-        one = " AND ".join(f"{_formatted(texts[it])} = %s" for it in names)
-        where = " OR ".join(f"({one})" for _ in keys)
-        return f"{_formatted(selected)} WHERE {where}", [value for key in keys for value in key]
+
+def rows_query(
+    session: Session, article: RegisteredArticle, keys: Sequence[Values] | None = None
+) -> tuple[str, list[str | None]]:
+    """Return the query of the article's rows, one image line each, and its values; only those with these keys."""
+    spelled = spellings(session, article.source)
+    texts = {it.name: declared(spelled[it.name]).text(it.name) for it in article.columns}
+    # NULL where one of its values is NULL: a value that is too long must not become an ordinary NULL.
+    line = ", '\t', ".join(_escaped(name, text) for name, text in texts.items())
+    chosen = "TRUE" if article.filter is None else condition(article.filter, article.source, spelled).sql
+    selected = f"SELECT CONCAT({line}) FROM {qualified(article.source)} WHERE ({chosen})"  # noqa: S608 - quoted
+    if not keys:
+        return selected if keys is None else f"{selected} AND FALSE", []
+    names = [article.columns[at].name for at in article.key_positions]
+    one = " AND ".join(f"{_formatted(texts[it])} = %s" for it in names)
+    where = " OR ".join(f"({one})" for _ in keys)
+    return f"{_formatted(selected)} AND ({where})", [value for key in keys for value in key]
 
 
 def qualified(name: TableName) -> str:
