@@ -56,7 +56,7 @@ COLUMNS: Mapping[str, str] = {
     "xact_seqno": "The transaction",
     "command_id": "The command within its transaction",
     "mspublications.publication_id": "A number",
-    "mspublications.slot_name": "The replication slot at the Publisher",
+    "mspublications.slot_name": "The publication's name at the Publisher, and its slot's",
     "mspublications.store": "Where its commands are stored",
     "mspublications.time": "When it was set up",
     "mssubscription_articles.article_id": "The definition, a row of `msarticles`",

@@ -69,14 +69,14 @@ class Subscription(BaseModel):
 
 
 class RetainedLogState(BaseModel):
-    """What the Publisher keeps for the slot."""
+    """What the Publisher keeps of its log."""
 
     bytes: int | None
     """None where it keeps none any more."""
     status: str | None
-    """The server's own word: reserved, extended, unreserved or lost; None where there is no slot."""
+    """The server's own word: reserved, extended, unreserved or lost, or how long; None where no log is kept."""
     endangered: bool
-    """Whether there is no slot, or an early warning about it."""
+    """Whether no log is kept, or there is an early warning about it."""
     problem: str | None
     """Why the Publisher could not be asked."""
 

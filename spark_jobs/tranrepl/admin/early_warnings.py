@@ -133,7 +133,7 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
         yield EarlyWarning(
             WarningKind.RETAINED_LOG,
             "",
-            f"the Publisher retains {size // _MEGABYTE:,} MB of log for the slot (retained_log_threshold: {threshold})",
+            f"the Publisher retains {size // _MEGABYTE:,} MB of log (retained_log_threshold: {threshold})",
             "see with `tranrepl status FILE` what holds it: a run that fails, a long transaction, a paused DAG",
         )
     for danger in retained.dangers:

@@ -57,15 +57,16 @@ class _Families:
         self._gauge("unread_log_bytes", "Log that is not read yet.", name, reader.unread_log_bytes)
         retained = reader.retained
         if retained is not None:
-            self._gauge("retained_log_bytes", "Log that the Publisher keeps for the slot.", name, retained.bytes)
-            left = "Log that may be written before the slot may be lost."
+            self._gauge("retained_log_bytes", "Log that the Publisher keeps.", name, retained.bytes)
+            left = "Log that may be written before some that is needed may be lost."
             self._gauge("retained_log_left_bytes", left, name, retained.bytes_left)
-            age = "Age of the slot's catalog_xmin, in transactions."
+            age = "Age of a PostgreSQL slot's catalog_xmin, in transactions."
             self._gauge("catalog_xmin_age", age, name, retained.catalog_xmin_age)
             oldest = "How long the oldest transaction with a number has been open at the Publisher."
             self._gauge("oldest_transaction_seconds", oldest, name, retained.oldest_transaction_seconds)
-            states = {it: it == retained.wal_status for it in _WAL_STATUS}
-            self._state("slot_wal_status", "wal_status of the slot.", _PUBLICATION, name, states)
+            if retained.wal_status in _WAL_STATUS:
+                states = {it: it == retained.wal_status for it in _WAL_STATUS}
+                self._state("slot_wal_status", "wal_status of a PostgreSQL slot.", _PUBLICATION, name, states)
         self._add_agent((*name, LOG_READER), reader.last_run, reader.last_error)
 
     def _add_subscription(self, name: tuple[str, str], it: SubscriptionStatus) -> None:

@@ -112,7 +112,7 @@ def _unread(reader: LogReaderStatus) -> str:
     if reader.publisher_problem is not None and reader.unread_log_bytes is None:
         return _NOT_KNOWN
     if reader.unread_log_bytes is None:
-        return "[red]no slot[/]"
+        return "[red]no log is kept[/]" if reader.slot is None else _NOT_KNOWN
     log = f"{decimal(reader.unread_log_bytes)} of log"
     last = reader.last_run
     # An idle run has passed over all log that there was: the rest, of any database of the server, is newer.
@@ -131,7 +131,7 @@ def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
     if reader.registered_xact_seqno is not None:
         yield f"watermark 0x{reader.registered_xact_seqno}"
     if reader.slot_name is not None:
-        yield _slot(reader, reader.slot_name)
+        yield _kept(reader, escape(reader.log or f"the log of {reader.slot_name}"))
     yield from _oldest_transaction(reader)
     if reader.waits_for is not None:
         yield f"[yellow]{escape(reader.waits_for)}[/]"
@@ -142,16 +142,16 @@ def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
     yield from _failure(reader.last_run, reader.last_error)
 
 
-def _slot(reader: LogReaderStatus, name: str) -> str:
+def _kept(reader: LogReaderStatus, log: str) -> str:
     if reader.slot is None:
         missing = "unknown" if reader.publisher_problem is not None else "it does not exist"
-        return f"slot {escape(name)}: [red]{missing}[/]"
-    state = reader.slot if reader.slot in ("ready", "in use") else f"[red]{reader.slot}[/]"
+        return f"{log}: [red]{missing}[/]"
+    state = reader.slot if reader.slot in ("ready", "in use", "kept") else f"[red]{reader.slot}[/]"
     kept = reader.retained
     if kept is None or kept.bytes is None:
-        return f"slot {escape(name)}: {state}" + (f" ({kept.wal_status})" if kept is not None else "")
+        return f"{log}: {state}" + (f" ({kept.wal_status})" if kept is not None else "")
     left = f", {decimal(kept.bytes_left)} more before it is invalidated" if kept.bytes_left is not None else ""
-    return f"slot {escape(name)}: {state}, retains {decimal(kept.bytes)} of log ({kept.wal_status}{left})"
+    return f"{log}: {state}, retains {decimal(kept.bytes)} of log ({kept.wal_status}{left})"
 
 
 def _oldest_transaction(reader: LogReaderStatus) -> Iterator[str]:

@@ -60,7 +60,7 @@ class RetainedLog:
     """How much log a Publisher keeps that a publication needs."""
 
     status: str
-    """The server's own word for it, as `reserved`."""
+    """The server's own word for it, as `reserved`, or how long it keeps its log for everybody."""
     size: int | None
     """Bytes; None where it keeps none any more."""
     left: int | None
@@ -80,8 +80,10 @@ class LogHealth:
 
     name: str
     """The publication's name at the Publisher (`Publisher.name`)."""
+    log: str
+    """What keeps its log, as messages name it: a slot with its name, or `binary log`."""
     state: str | None
-    """The Publisher's word for it, as `ready`; None where the log that is needed is kept no more."""
+    """The Publisher's word for it, as `ready`, or `kept`; None where the log that is needed is kept no more."""
     retained: RetainedLog | None
     unread_bytes: int | None
     waits_for: str | None

@@ -335,15 +335,15 @@ class Publication(_Settings):
     """Seconds after which a run that has not ended is late, and a subscription's latency is critical."""
 
     retained_log_threshold: Annotated[WholeNumber, Field(ge=1, le=1_000_000_000)] | None = None
-    """Megabytes of log that the Publisher may retain for the slot before alerts warn of it."""
+    """Megabytes of log that the Publisher may retain before alerts warn of it."""
 
     open_transaction_threshold: Seconds = 3600
     """Seconds that a transaction may be open at the Publisher before alerts warn of it: the log since its beginning is
     retained."""
 
     catalog_xmin_threshold: Annotated[WholeNumber, Field(ge=1, le=2_000_000_000)] = 100_000_000
-    """Age of the slot's `catalog_xmin`, in transactions, above which alerts warn of it: since then no dead row of the
-    Publisher's catalogue is removed, and with two thousand million the server would stop."""
+    """Age of a PostgreSQL slot's `catalog_xmin`, in transactions, above which alerts warn of it: since then no dead row
+    of the Publisher's catalogue is removed, and with two thousand million the server would stop."""
 
     missed_runs_threshold: Annotated[WholeNumber, Field(ge=1, le=1000)] = 3
     """Intervals of `schedule` without a run after which alerts warn of it. With `schedule: continuous` they warn of

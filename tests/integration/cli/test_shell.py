@@ -163,7 +163,7 @@ def test_a_failed_run_is_told_by_status(site: Site, tmp_path: Path) -> None:
     assert lines[error].endswith(": the row was not found")
     assert lines[error + 1] == "    → load it"
     site.at_publisher(f"SELECT pg_drop_replication_slot('{_slot(site)}')")
-    assert "no slot" in typed("status", file, environment=environment).out
+    assert "no log is kept" in typed("status", file, environment=environment).out
 
 
 def _slot(site: Site) -> str:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
 from support.publishers import PublisherSite, mariadb_under_test
+from support.site import Site
+from tranrepl.admin.early_warnings import _of_log
+from tranrepl.admin.metrics import metric_families
+from tranrepl.admin.status import status
+from tranrepl.cli.status_display import show_status
 from tranrepl.errors import DataError
 
 
@@ -134,3 +144,26 @@ def test_a_replica_whose_changes_are_not_logged_is_refused_and_a_crash_that_lose
         )
     assert "log_slave_updates is OFF" in problem.message
     assert any("sync_binlog is 0" in it for it in warnings)
+
+
+def test_no_message_about_its_log_speaks_of_a_slot(
+    mariadb_shop: MariaDbServer, databases: DatabasesFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mariadb_shop.execute("CREATE OR REPLACE TABLE shop.told (id int PRIMARY KEY)")
+    ends = replace(databases(), publisher=mariadb_shop.connection("shop", "publisher"))
+    article = {"source": "shop.told", "destination": "public.told"}
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    published = Site(ends, tmp_path / "store", [article], None, [subscription], retained_log_threshold=1)
+    published.set_up()
+    found = status(published.topology)
+    show_status(found)
+    shown = capsys.readouterr().out
+    assert re.search(r"binary log: kept, retains \S+ \w+ of log \(until it is purged\)", shown)
+    told = [shown, *(f"{it.name} {it.documentation} {it.samples}" for it in metric_families([found]))]
+    with published.topology.publisher("test") as publisher:
+        retained = publisher.health().retained
+    assert retained is not None
+    large = replace(retained, size=5 << 20)
+    told += [f"{it.text} {it.remedy}" for it in _of_log(published.publication, large)]
+    assert len(told) > 3
+    assert [it for it in told if "slot" in it.lower() and it.count("slot") > it.count("PostgreSQL slot")] == []

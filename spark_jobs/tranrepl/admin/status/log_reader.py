@@ -20,6 +20,7 @@ _APPLICATION = "tranrepl status"
 @dataclass(frozen=True, slots=True)
 class PublisherAnswer:
     log_name: str
+    log: str
     state: str | None
     """How the log is kept; None where it is not."""
     retained: RetainedLogStatus | None
@@ -44,6 +45,7 @@ def ask_publisher(topology: Topology) -> PublisherAnswer:
         stop = publisher.schema_changes.why_not_captured() if replicated else "replicate_ddl is false"
     return PublisherAnswer(
         health.name,
+        health.log,
         health.state,
         _retained(health.retained) if health.retained else None,
         health.unread_bytes,
@@ -109,6 +111,7 @@ def log_reader_status(
 def _of_publisher(publisher: PublisherAnswer) -> Mapping[str, object]:
     return {
         "slot_name": publisher.log_name,
+        "log": publisher.log,
         "slot": publisher.state,
         "retained": publisher.retained,
         "unread_log_bytes": publisher.unread_log_bytes,

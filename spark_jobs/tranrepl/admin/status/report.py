@@ -70,16 +70,16 @@ class LastError(ErrorReport):
 
 
 class RetainedLogStatus(BaseModel):
-    """What the Publisher keeps for the slot."""
+    """What the Publisher keeps of its log."""
 
     wal_status: str
-    """The server's own word: reserved, extended, unreserved or lost."""
+    """The server's own word: PostgreSQL's reserved, extended, unreserved or lost; MariaDB's time."""
     bytes: int | None
-    """Bytes of log from the slot's restart_lsn to the log's end; None where the slot holds none any more."""
+    """Bytes of log; PostgreSQL's from the slot's restart_lsn on. None where none is kept any more."""
     bytes_left: int | None
-    """Bytes of log that may be written before the slot may be lost; None where nothing bounds them."""
+    """Bytes that may be written before log that is needed may be lost; None where nothing bounds them."""
     catalog_xmin_age: int | None = None
-    """Age of the slot's catalog_xmin, in transactions."""
+    """Age of a PostgreSQL slot's catalog_xmin, in transactions."""
     oldest_transaction: str | None = None
     """Whose transaction has been open at the Publisher for longest, in words: the log since its beginning is kept. None
     where there is none, or where our role does not see since when."""
@@ -88,8 +88,11 @@ class RetainedLogStatus(BaseModel):
 
 class LogReaderStatus(BaseModel):
     slot_name: str | None = None
+    """The publication's name at the Publisher; PostgreSQL's slot has it."""
+    log: str | None = None
+    """What keeps the log, as the Publisher calls it; None where that gives no answer."""
     slot: str | None = None
-    """State of the slot; None where it does not exist, or the Publisher gives no answer."""
+    """How the log is kept: the state of the slot. None where it is not, or the Publisher gives no answer."""
     retained: RetainedLogStatus | None = None
     unread_log_bytes: int | None = None
     publisher_problem: str | None = None

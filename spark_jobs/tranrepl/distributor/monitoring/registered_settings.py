@@ -67,7 +67,7 @@ def registered_settings(connection: sa.Connection, record: MonitoredRecord, file
 def _publication(record: MonitoredRecord, file: Publication) -> Iterator[Setting]:
     yield _setting("distributor.store", record.store, file.distributor.store)
     yield Setting("Publisher's database", record.publisher_db, None, differs=False)
-    yield Setting("replication slot", record.log_name, None, differs=False)
+    yield Setting("name at the Publisher", record.log_name, None, differs=False)
     wanted = {it.name: it.connection for it in file.subscriptions}
     for it in record.subscriptions.values():
         text = f"{it.status}, database {it.subscriber_db}"

@@ -488,7 +488,13 @@ class MySqlPublisher:
         """Do nothing: nothing is confirmed."""
 
     def health(self) -> LogHealth:
-        return LogHealth(self.name, "kept", RetainedLog("kept", sum(self._files().values()), None), None, None)
+        with translated_errors(self.where):
+            ((seconds,),) = self._session.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
+        limit = timedelta(seconds=int(seconds))
+        kept = RetainedLog(
+            f"removed after {limit}" if limit else "until it is purged", sum(self._files().values()), None
+        )
+        return LogHealth(self.name, "binary log", "kept", kept, None, None)
 
     # Rows
 

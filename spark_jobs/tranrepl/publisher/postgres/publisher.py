@@ -354,6 +354,7 @@ class PostgresPublisher:
         readable_to(self.session, waiting.append)
         return LogHealth(
             self.name,
+            f"slot {self.name}",
             slot.state if slot else None,
             kept,
             flushed_to(self.session) - slot.confirmed_flush_lsn if slot else None,
