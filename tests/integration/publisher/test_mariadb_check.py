@@ -17,6 +17,7 @@ from tranrepl.admin.metrics import metric_families
 from tranrepl.admin.status import status
 from tranrepl.cli.status_display import show_status
 from tranrepl.errors import DataError
+from tranrepl.settings.publication import Article
 
 
 @pytest.fixture
@@ -48,6 +49,15 @@ def test_a_child_whose_rows_change_with_its_parents_is_refused(site: PublisherSi
 def test_a_table_without_transactions_is_refused(site: PublisherSite) -> None:
     site.server.execute("CREATE TABLE plain (id int PRIMARY KEY) ENGINE = MyISAM")
     assert "engine MyISAM" in _problems(site, "plain")[0]
+
+
+def test_the_table_of_messages_is_no_article(site: PublisherSite) -> None:
+    site.server.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    site.set_up("t")
+    with site.opened() as publisher:
+        article = Article.model_validate({"source": "tranrepl.message", "destination": "public.message"})
+        (problem,) = publisher.article_problems(article, publisher.describe([article.source])[article.source])
+    assert "table tranrepl.message is tranrepl's own" in problem.message
 
 
 def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -> None:

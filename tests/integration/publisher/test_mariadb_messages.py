@@ -213,12 +213,20 @@ def test_a_login_without_the_right_is_told_the_grant_and_writes_nothing(shop: Sh
     (warning,) = (it for it in check(poor.topology).warnings if "have no way into the log" in it)
     grant, _, _ = (raised.value.report.remedy or "").partition(";")
     assert grant in warning
-    shop.execute(grant)
+    with poor.topology.publisher("test") as publisher:
+        assert publisher.schema_changes.left_to_make()[-1] == grant
+        (left,) = publisher.find_removal([], {}, "").stays
+    assert "table tranrepl.message, if it is there" in left
+    shop.execute("DROP DATABASE tranrepl", grant)
     poor.set_up()
     token = post_token(poor.topology)
     poor.run()
     assert newest_tokens(shop.topology, 1)[0].token == token
     assert [it for it in check(poor.topology).warnings if "have no way" in it] == []
+    with poor.topology.publisher("test") as publisher:
+        assert publisher.schema_changes.left_to_make() == []
+        publisher.remove(publisher.find_removal([], {}, ""), print)
+    assert shop.execute("SHOW DATABASES LIKE 'tranrepl'") == []
 
 
 def test_after_an_altered_table_setup_and_a_reinitialization_go_on(shop: Shop) -> None:

@@ -13,6 +13,7 @@ from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefi
 from tranrepl.model.table_file import TableFile
 from tranrepl.mysql.session import Session
 from tranrepl.publisher.mysql.column_types import declared
+from tranrepl.publisher.mysql.message_table import MESSAGES
 from tranrepl.publisher.mysql.row_filters import filter_problem
 from tranrepl.settings.publication import Article
 
@@ -168,6 +169,11 @@ def article_problems(
 ) -> Iterator[ConfigurationError]:
     """Yield why a table cannot be published as the article asks, each with its remedy."""
     name, source = table.name, str(article.source)
+    if name == MESSAGES:
+        yield ConfigurationError(
+            f"{where}: table {source} is tranrepl's own", remedy="leave it out of the articles", article=source
+        )
+        return
     if table.kind != "table":
         yield ConfigurationError(
             f"{where}: {source} is a {table.kind}", remedy="name tables with rows of their own", article=source
@@ -205,6 +211,14 @@ def article_problems(
             remedy=f"add {left_out[0]} to the article's columns",
             article=source,
         )
+    yield from _value_problems(session, where, article, table)
+
+
+def _value_problems(
+    session: Session, where: str, article: Article, table: TableDescription
+) -> Iterator[ConfigurationError]:
+    """Yield why values cannot be read, or the row filter cannot be evaluated on them."""
+    name, source = table.name, str(article.source)
     spelled = spellings(session, name)
     unread = [it for it in table.published(article.columns) if declared(spelled[it.name]).type_name is None]
     for it in unread:
@@ -219,7 +233,7 @@ def article_problems(
     if unfit is not None:
         yield ConfigurationError(
             f"{where}: table {source}: filter {article.filter!r}: {unfit}",
-            remedy=f"correct the article's filter; the table's columns: {', '.join(known)}",
+            remedy=f"correct the article's filter; the table's columns: {', '.join(it.name for it in table.columns)}",
             article=source,
         )
 

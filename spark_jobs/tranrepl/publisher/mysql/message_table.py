@@ -20,7 +20,7 @@ from tranrepl.mysql.session import Session, error_number, error_text, translate,
 from tranrepl.next_steps import RUN_SETUP
 from tranrepl.publisher.messages import MessageKind
 from tranrepl.publisher.mysql.column_types import declared
-from tranrepl.publisher.publisher import RemovalStep
+from tranrepl.publisher.publisher import Removal, RemovalStep
 
 MESSAGES = TableName("tranrepl", "message")
 PUBLICATION = "tranrepl.publication"
@@ -137,10 +137,22 @@ class MessageTable:
                 self._session.execute("ROLLBACK")
             raise self._translated(error) from error
 
-    def removal(self) -> RemovalStep | None:
+    def left_to_make(self) -> list[str]:
+        """Return the statements by which who may makes what our role may not."""
+        refused = self._refused()
+        has_way = refused is None or error_number(refused) not in _NO_RIGHT
+        return [] if has_way else [*_CREATE, self._grant]
+
+    def removal(self) -> Removal:
         """Return what removes the publication from the table, and the table with the last one."""
-        if self._refused() is not None:
-            return None
+        refused = self._refused()
+        if refused is not None:
+            is_there = error_number(refused) not in _NO_TABLE
+            return Removal((), (f"table tranrepl.message, if it is there: {error_text(refused)}",) if is_there else ())
+        step = self._removal()
+        return Removal((), ()) if step is None else Removal((step,), ())
+
+    def _removal(self) -> RemovalStep | None:
         with translated_errors(self._where):
             known = self._publications()
             if self.publication not in known:

@@ -83,6 +83,9 @@ def _size(event: bytes) -> int:
 class NoSchemaChanges:
     """Schema changes are not captured: the log reader stops at one."""
 
+    def __init__(self, messages: MessageTable) -> None:
+        self._messages = messages
+
     def collation(self, number: int) -> str | None:
         return None
 
@@ -93,7 +96,7 @@ class NoSchemaChanges:
         yield f"{_NOT_CAPTURED}; replicate_ddl: false says so"
 
     def left_to_make(self, *, captured: bool = True) -> list[str]:
-        return []
+        return self._messages.left_to_make()
 
     def why_not_captured(self) -> str | None:
         return _NOT_CAPTURED
@@ -108,7 +111,7 @@ class MySqlPublisher:
         self.name = f"tranrepl_{publication.lower().replace('-', '_')}"
         # The server's, not the database's: two databases may have publications of one name.
         self._messages = MessageTable(session, connection, self.where, f"{session.database}/{self.name}")
-        self.schema_changes = NoSchemaChanges()
+        self.schema_changes = NoSchemaChanges(self._messages)
 
     @property
     def where(self) -> str:
@@ -318,8 +321,7 @@ class MySqlPublisher:
         unsettled: str,
         partitions: Mapping[int, bool] = NO_PARTITIONS,
     ) -> Removal:
-        step = self._messages.removal()
-        return Removal((), ()) if step is None else Removal((step,), ())
+        return self._messages.removal()
 
     def remove(self, removal: Removal, say: Say) -> None:
         for step in removal.steps:

@@ -112,6 +112,8 @@ class _Filter:
             "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             [table.schema, table.table],
         )
+        if not rows:
+            raise ValueError(f"there is no table {table} any more")
         found = condition(text, table, {name: spelling for name, spelling, *_ in rows})
         types = {name: _type(declared(spelling), *of) for name, spelling, *of in rows}
         listed = [f"{quoted(it)} {types[it]} PATH '$[{at}]' ERROR ON ERROR" for at, it in enumerate(found.columns)]
