@@ -37,10 +37,11 @@ class Shop(Site):
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
         return self.server.execute(*statements, database=self.schema)
 
-    def changed(self, **article: Any) -> Shop:
-        """Return the publication with another file."""
+    def changed(self, batch: int = 1000, **article: Any) -> Shop:
+        """Return the publication with another file, and with batches of so many transactions."""
         named = {"source": f"{self.schema}.item", "destination": "public.item", **article}
-        shop = Shop(self.databases, self.publication.distributor.store, [named], self.spark, [_REPORTING])
+        store, reader = self.publication.distributor.store, {"read_batch_size": batch}
+        shop = Shop(self.databases, store, [named], self.spark, [_REPORTING], log_reader=reader)
         shop.server, shop.schema = self.server, self.schema
         return shop
 
@@ -87,9 +88,10 @@ def test_tracer_tokens_are_measured_alone_and_among_changes(shop: Shop) -> None:
     ]
 
 
-def test_a_changed_file_takes_effect_at_its_place_in_the_log(shop: Shop) -> None:
+@pytest.mark.parametrize("batch", [1, 1000])
+def test_a_changed_file_takes_effect_at_its_place_in_the_log(shop: Shop, batch: int) -> None:
     shop.execute("INSERT INTO item VALUES (3, 'before', 'travels')", "UPDATE item SET note = 'travels' WHERE id = 1")
-    changed = shop.changed(columns=["id", "name"], ins_cmd="SQL", upd_cmd="SQL", del_cmd="SQL")
+    changed = shop.changed(batch, columns=["id", "name"], ins_cmd="SQL", upd_cmd="SQL", del_cmd="SQL")
     said = changed.set_up()
     assert any("its new definition is in the Publisher's log, and holds from there on" in it for it in said)
     shop.execute(
@@ -102,7 +104,7 @@ def test_a_changed_file_takes_effect_at_its_place_in_the_log(shop: Shop) -> None
     assert changed.at_subscriber("SELECT id, name, note FROM item ORDER BY id") == expected
     changed.require_equal("id, name")
     # Rows that stayed behind come with a snapshot of the article.
-    back = changed.changed(pre_creation_cmd="delete")
+    back = changed.changed(batch, pre_creation_cmd="delete")
     back.set_up()
     shop.execute("UPDATE item SET name = 'again' WHERE id = 4")
     back.read_log().raise_error()
