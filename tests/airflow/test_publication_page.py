@@ -155,6 +155,10 @@ SELECT publication_id, 'shop_001', now() + interval '1 s' * n, 'data', '20598', 
        'public.item_1', decode('0000000000000f04', 'hex'), 1
   FROM mspublications, generate_series(1, 3) n
 """
+_DIFFERING = """
+INSERT INTO msrepl_errors (publication_id, subscription, time, error_type, error_code, error_text)
+SELECT publication_id, 'shop_001', now() - interval '1 min', 'data', '20574', 'Rows differ.' FROM mspublications
+"""
 _SKIPPED = """
 INSERT INTO msdistribution_history (publication_id, subscription_id, runstatus, start_time, time, duration, comments,
                                     xact_seqno, delivered_transactions, delivered_commands, delivery_rate,
@@ -174,7 +178,11 @@ def test_one_failure_is_one_card_with_its_ways_on(distribution: Connection, publ
         card = admin.get(f"/publication/{NAME}/errors").text.partition("<section")[2].partition("</section>")[0]
         assert [it in card for it in (*ways, "Open", "Failed 3 times, first")] == [True] * 5
         assert f"tranrepl skip {publications / 'purchasing.yaml'} -s shop_001" in card
-        assert "Errors (1)" in admin.get(f"/publication/{NAME}").text
+        execute(distribution, _DIFFERING)
+        pages = [admin.get(f"/publication/{NAME}{it}").text for it in ("", "/errors", "/actions")]
+        assert ["Errors (2)" in it for it in pages] == [True] * 3, "one failed, and one validation"
+        assert pages[1].count("Open</span>") == 2
+        execute(distribution, "DELETE FROM msrepl_errors WHERE error_code LIKE '20574%'")
         form = admin.get(f"/publication/{NAME}/actions?subscription=shop_001&article=public.item_1&repair=1").text
         assert form.count(" selected>") == 1, "the file has other articles"
         assert 'name="repair" checked' in form

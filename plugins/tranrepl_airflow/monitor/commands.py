@@ -120,7 +120,7 @@ class CommandsQuestion:
 
     def _page(self, choice: CommandChoice, failing: str | None, database: DistributionDatabase) -> CommandsAnswer:
         failures = open_failures(database, self.publication, values=self.values)
-        stopped = next((it for it in failures if it.subscription == failing and it.xact_seqno), None)
+        stopped = next((it for it in failures if it.subscription == failing and it.stops_delivery), None)
         if stopped is not None:
             choice = replace(choice, begin=_shortly_before(stopped))
         stored = self._stored(database)

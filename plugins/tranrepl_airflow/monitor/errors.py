@@ -14,7 +14,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.database.errors import Failure, RecordedError, newest_failures, open_errors
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.stored_commands import first_transaction
-from tranrepl.errors import ErrorKind
+from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind
 from tranrepl.next_steps import Place, named, step_lines
 from tranrepl_airflow.monitor.publications import MonitoredPublication
 
@@ -51,7 +51,7 @@ class ShownError(BaseModel):
     first: datetime | None = None
     """When it came first."""
     open: bool = False
-    """The agent's newest error, and unresolved."""
+    """Whether it is one of those that count (`open_errors`)."""
     acknowledged_at: datetime | None
     acknowledged_by: str | None
     next_steps: list[str] = []
@@ -61,6 +61,12 @@ class ShownError(BaseModel):
     def unresolved(self) -> bool:
         """Whether somebody has to do something about it."""
         return not (self.healed or self.skipped)
+
+    @property
+    def stops_delivery(self) -> bool:
+        """Whether a subscription waits at a transaction, which could be skipped."""
+        is_deactivated = (self.number or "").startswith(SUBSCRIPTION_DEACTIVATED)
+        return self.subscription is not None and self.xact_seqno is not None and not is_deactivated
 
     @classmethod
     def of(cls, error: RecordedError, settings_file: str, *, values: bool) -> Self:
@@ -104,17 +110,17 @@ class ErrorQuestion:
         """Return the newest of the chosen errors, the latest first; one that came again and again once."""
         found = newest_failures(connection, record.publication_id, PAGE + 1, self.subscription, self.before)
         errors = found[:PAGE]
-        newest = {_agent(it.newest): it.newest.id for it in reversed(errors)} if self.before is None else {}
+        opened = {it.id for it in open_errors(connection, record.publication_id)}
         return ErrorList(
-            errors=[self._shown(it, is_newest=newest.get(_agent(it.newest)) == it.newest.id) for it in errors],
+            errors=[self._shown(it, is_open=it.newest.id in opened) for it in errors],
             subscriptions=[it.subscription for it in record.subscriptions.values()],
             earlier=errors[-1].newest.id if len(found) > PAGE else None,
         )
 
-    def _shown(self, failure: Failure, *, is_newest: bool) -> ShownError:
+    def _shown(self, failure: Failure, *, is_open: bool) -> ShownError:
         error = failure.newest
         shown = ShownError.of(error, self.settings_file, values=self.may_edit)
-        shown.times, shown.first, shown.open = failure.times, failure.first, is_newest and error.unresolved
+        shown.times, shown.first, shown.open = failure.times, failure.first, is_open
         if self.may_edit:
             shown.key, shown.command = error.report.key, error.report.command
             if shown.open:
@@ -123,14 +129,10 @@ class ErrorQuestion:
         return shown
 
 
-def _agent(error: RecordedError) -> tuple[str | None, bool]:
-    return error.subscription, error.of_validation
-
-
 def open_failures(
     database: DistributionDatabase, publication: MonitoredPublication, *, values: bool
 ) -> list[ShownError]:
-    """Return the newest unresolved errors of each subscription, with their texts only where `values`."""
+    """Return the errors that count, with their texts only where `values`."""
     record = database.publications.find(publication.publication)
     with database.transaction() as connection:
         errors: Sequence[RecordedError] = () if record is None else open_errors(connection, record.publication_id)

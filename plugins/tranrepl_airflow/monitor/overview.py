@@ -116,6 +116,7 @@ class MonitoredState(BaseModel):
     stored_bytes: int | None = None
     """What the store takes; None before it has been looked at, or where the API server does not reach it."""
     warnings: list[CurrentWarning] = []
+    open_errors: int = 0
     log_reader: LogReader | None = None
     subscriptions: list[Subscription] = []
 
@@ -132,12 +133,6 @@ class MonitoredState(BaseModel):
     def warnings_of(self, subscription: str) -> list[CurrentWarning]:
         """Return the warnings of one subscription, or, without its name, of none of them alone."""
         return [it for it in self.warnings if it.subscription == subscription]
-
-    @property
-    def open_errors(self) -> int:
-        """How many agents have an unresolved error."""
-        found = [it.last_error for it in (self.log_reader, *self.subscriptions) if it is not None]
-        return sum(it is not None and it.unresolved for it in found)
 
     @property
     def needs_attention(self) -> bool:
@@ -203,6 +198,7 @@ class OverviewQuestion:
             stored_commands=known.stored_commands,
             stored_bytes=store.bytes if store else None,
             warnings=warnings,
+            open_errors=_open_errors(known),
             log_reader=LogReader(
                 last_run=_run(known.last_run, shown=shown),
                 last_error=_error(known.last_error, publication, shown=shown),
@@ -270,6 +266,11 @@ def _subscription(publication: MonitoredPublication, known: SubscriptionOverview
         last_run=_run(known.last_run, shown=shown),
         last_error=_error(known.last_error, publication, shown=shown),
     )
+
+
+def _open_errors(known: PublicationOverview) -> int:
+    of_log_reader = known.last_error is not None and known.last_error.unresolved
+    return of_log_reader + sum(it.open_errors for it in known.subscriptions)
 
 
 def _run(run: NewestRun | None, *, shown: bool) -> Run | None:

@@ -13,7 +13,7 @@ from tranrepl.distributor.database.connection import DatabaseConnection, writabl
 from tranrepl.distributor.database.healing import ended_well, healed, passed_over, stopped_snapshot
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
-from tranrepl.distributor.tables import SubscriptionStatus, msrepl_errors, mssubscriptions
+from tranrepl.distributor.tables import msrepl_errors, mssubscriptions
 from tranrepl.errors import VALIDATION_FAILED, ErrorKind, ErrorReport
 
 
@@ -164,13 +164,10 @@ def errors_of_ids(
 
 
 def open_errors(connection: sa.Connection, publication_id: int) -> Sequence[RecordedError]:
-    """Return the newest error of each subscription that is not deactivated, and its newest one of a validation, where
-    they are not healed; by their names."""
-    errors, subscription = msrepl_errors.c, mssubscriptions.c
-    living = sa.select(subscription.subscription).where(
-        subscription.publication_id == publication_id, subscription.status != SubscriptionStatus.INACTIVE
-    )
-    mine = sa.and_(errors.publication_id == publication_id, errors.subscription.in_(living), ~errors.skipped)
+    """Return the newest error of the log reader and of each subscription, and its newest one of a validation, where
+    they are unresolved; by their names."""
+    errors = msrepl_errors.c
+    mine = sa.and_(errors.publication_id == publication_id, ~errors.skipped)
     newest = sa.select(sa.func.max(errors.id)).where(mine).group_by(errors.subscription, is_of_validation())
     found = _read(connection, errors.id.in_(newest))
     return sorted((it for it in found if it.unresolved), key=lambda it: it.subscription or "")

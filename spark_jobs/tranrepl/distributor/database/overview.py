@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import LateralFromClause
@@ -111,9 +111,11 @@ class SubscriptionOverview:
     watermark: bytes
     last_run: NewestRun | None
     last_error: RecordedError | None
-    """Newest error that is no skipped command; where it is healed, the unresolved one of a validation."""
+    """Newest unresolved error; where there is none, the newest that is no skipped command."""
     rows_differ: RecordedError | None
     """Newest error of a validation, as long as it is unresolved."""
+    open_errors: int
+    """How many of its errors are those of `tranrepl.distributor.database.errors.open_errors`."""
     backlog: Backlog
     delivery_rate: float | None
     """Commands a second of the last run that delivered without an error, else of all on average; None before the first.
@@ -260,7 +262,6 @@ def _subscriptions(
     found = {it.subscription_id: bytes(it.watermark) for it in rows}
     numbers = {number for it in rows for number in (it.error_id, it.validation_error_id) if number is not None}
     errors = errors_of_ids(connection, numbers, found)
-    differing = {number: it for number, it in errors.items() if it.unresolved and it.of_validation}
     return [
         (
             row,
@@ -269,8 +270,7 @@ def _subscriptions(
                 status=SubscriptionStatus(row.status),
                 watermark=bytes(row.watermark),
                 last_run=_run(row),
-                last_error=_worst(errors.get(row.error_id), differing.get(row.validation_error_id)),
-                rows_differ=differing.get(row.validation_error_id),
+                **_newest_errors(errors.get(row.error_id), errors.get(row.validation_error_id)),
                 backlog=Backlog(int(row.transactions), int(row.commands), row.since),
                 delivery_rate=row.delivery_rate,
                 last_latency_seconds=None if row.delivery_latency is None else row.delivery_latency / 1000,
@@ -290,7 +290,7 @@ def _select_subscriptions(chosen: sa.ColumnElement[bool], watermarks: Mapping[in
     measured = _newest(msdistribution_history, mine & history.delivery_latency.is_not(None), "measured")
     known = _newest(msdistribution_history, mine & history.xact_seqno.is_not(None), "known")
     its_errors = msrepl_errors.c.subscription == subscription.subscription
-    error = _newest_error(subscription.publication_id, its_errors)
+    error = _newest_error(subscription.publication_id, its_errors & ~is_of_validation())
     validated = _newest_error(subscription.publication_id, its_errors & is_of_validation(), "validation_error")
     recorded = sa.func.coalesce(known.c.xact_seqno, subscription.subscription_seqno, FIRST_XACT_SEQNO)
     given = {number: sa.literal(it, sa.LargeBinary) for number, it in watermarks.items()}
@@ -347,8 +347,21 @@ def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newe
     return rows.order_by(history.c.id.desc()).limit(1).lateral(name)
 
 
-def _worst(newest: RecordedError | None, of_validation: RecordedError | None) -> RecordedError | None:
-    return of_validation if newest is None or (newest.healed and of_validation is not None) else newest
+class _NewestErrors(TypedDict):
+    last_error: RecordedError | None
+    rows_differ: RecordedError | None
+    open_errors: int
+
+
+def _newest_errors(*each: RecordedError | None) -> _NewestErrors:
+    """Return what the newest error of a delivery and that of a validation say."""
+    found = [it for it in each if it is not None]
+    opened = [it for it in found if it.unresolved]
+    return {
+        "last_error": max(opened or found, key=lambda it: it.id, default=None),
+        "rows_differ": next((it for it in opened if it.of_validation), None),
+        "open_errors": len(opened),
+    }
 
 
 def _newest_error(
