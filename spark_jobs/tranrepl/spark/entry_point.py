@@ -138,8 +138,24 @@ def with_its_error(connection_ids: Sequence[str], run: Callable[[Mapping[str, Co
         return JobResult(error=error.report)
     except Exception as error:  # noqa: BLE001 — whatever it is, the caller learns of it by the result
         _print_traceback()
-        message = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-        return JobResult(error=ErrorReport(kind=ErrorKind.INTERNAL, message=message))
+        return JobResult(error=ErrorReport(kind=ErrorKind.INTERNAL, message=_in_one_line(error)))
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return what an unexpected error says. py4j's own first line names only a method: Java's exception follows it."""
+    from py4j.protocol import Py4JJavaError
+
+    lines = str(error).strip().splitlines() or [""]
+    if not isinstance(error, Py4JJavaError) or not lines[1:]:
+        return f"{type(error).__name__}: {lines[0]}"
+    said = lines[1].removeprefix(": ")
+    causes = [it.removeprefix(_CAUSE) for it in lines if it.startswith(_CAUSE)]
+    # Of a chain of them, the last one often leaves out where.
+    cause = max(causes, key=len, default=said)
+    return f"Spark: {said}" if cause in said else f"Spark: {said.rstrip('.')}, because of {cause}"
+
+
+_CAUSE = "Caused by: "
 
 
 def _print_traceback() -> None:
