@@ -174,8 +174,7 @@ def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
         yield f"watermark {place}" + (", as of its last run" if away else "")
     yield from _red(subscription.subscriber_problem)
     yield from _red(subscription.problem)
-    if subscription.undelivered_commands is not None:
-        yield _delivery(subscription)
+    yield from _delivery(subscription)
     if subscription.latency is not None:
         yield from latency_lines(subscription.latency)
     if subscription.waiting_articles:
@@ -190,17 +189,18 @@ def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
     yield from _failure(last, subscription.last_error)
 
 
-def _delivery(subscription: SubscriptionStatus) -> str:
+def _delivery(subscription: SubscriptionStatus) -> Iterator[str]:
     if not subscription.undelivered_commands:
-        last = subscription.last_latency_seconds
-        return "idle" if last is None else f"idle; last latency {last:,.1f} s"
+        if subscription.undelivered_commands == 0 and subscription.last_latency_seconds is not None:
+            yield f"last latency {subscription.last_latency_seconds:,.1f} s"
+        return
     at_most = "at most " if subscription.undelivered_at_most else ""
     commands = counted(subscription.undelivered_commands, "command")
     transactions = counted(subscription.undelivered_transactions or 0, "transaction")
     left = subscription.estimated_seconds
     about = "" if left is None else f" in about {counted(max(1, left), 'second')}"
     latency = "" if subscription.latency_seconds is None else f"; latency {subscription.latency_seconds:,.1f} s"
-    return f"{at_most}{transactions} ({commands}) to deliver{about}{latency}"
+    yield f"{at_most}{transactions} ({commands}) to deliver{about}{latency}"
 
 
 def _skipped(skipped: SkippedCommands) -> str:
