@@ -24,6 +24,7 @@ from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import SAFE_PATH, Session, own_path, translated_errors
 from tranrepl.publisher.postgres.row_filters import filter_columns, filter_parts
 from tranrepl.settings.publication import Article
+from tranrepl.spelling import did_you_mean
 
 _OF_THE_MOMENT = re.compile("now|today|tomorrow|yesterday", re.IGNORECASE)
 """Words that the input functions of dates and times take for the moment at which a condition is parsed."""
@@ -49,7 +50,8 @@ def filter_problems(session: Session, article: Article, table: TableDescription)
     unpublished = [name for name in columns if name not in names]
     if unpublished:
         yield ConfigurationError(
-            f"{at}: column {', '.join(unpublished)} is not published", remedy=f"allowed: {', '.join(names)}"
+            f"{at}: column {', '.join(unpublished)} is not published",
+            remedy=f"{did_you_mean(unpublished[0], names)} allowed: {', '.join(names)}".lstrip(),
         )
         return
     problem = _other_meaning(session, at, table, published, article.filter)
