@@ -175,7 +175,9 @@ def _construct(path: Path, root: yaml.MappingNode) -> Any:
 def _refuse(path: Path, root: yaml.Node, mistakes: list[Mistake]) -> None:
     lines = sorted(((_line(root, it.location), without_login(it.text)) for it in mistakes), key=itemgetter(0))
     if lines:
-        raise ConfigurationError("\n".join(f"{path}:{line}: {text}" for line, text in lines))
+        each = [f"{path}:{line}: {text}" for line, text in lines]
+        heading = [f"{path}: {len(lines)} mistakes"] if each[1:] else []
+        raise ConfigurationError("\n".join([*heading, *each]))
 
 
 def _line(root: yaml.Node, location: Location) -> int:

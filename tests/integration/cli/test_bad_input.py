@@ -185,7 +185,8 @@ def test_mistakes_in_the_file_are_told_line_by_line(shared: SharedDatabases, tmp
     }
     lines = file.read_text(encoding="utf-8").splitlines()
     numbers = [next(at for at, line in enumerate(lines, 1) if part in line) for part in said]
-    expected = [f"{file}:{number}: {text}" for number, text in zip(numbers, said.values(), strict=True)]
+    each = [f"{file}:{number}: {text}" for number, text in zip(numbers, said.values(), strict=True)]
+    expected = [f"{file}: {len(said)} mistakes", *each]
     assert outcome.err.removeprefix("error: ").splitlines() == expected
     assert_kept_secret(outcome)
 

@@ -214,6 +214,8 @@ def test_a_mistake_is_told_with_its_line_and_what_was_meant(mistake: str, tmp_pa
     assert before in GOOD
     path = _written(tmp_path, GOOD.replace(before, after, 1))
     lines = _refusal(path).splitlines()
+    if said[1:]:
+        assert lines.pop(0) == f"{path}: {len(said)} mistakes"
     assert len(lines) == len(said), lines
     for line, part in zip(lines, said, strict=True):
         assert line.startswith(f"{path}:{part}"), line
