@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.printable import a_second
@@ -39,6 +39,17 @@ def exact_duration(seconds: float) -> str:
     """Return a round value of an axis, as in "0.15 s", "1.5 min": no two have the same label."""
     size, unit = next((it for it in _UNITS if seconds >= it[0]), (1, "s"))
     return f"{seconds / size:.3g} {unit}"
+
+
+def moment(time: datetime) -> str:
+    """Return as the terminal writes it, in UTC."""
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def clock(time: datetime, now: datetime) -> str:
+    """Return hour and minute in UTC, with the day where that is another one than now."""
+    at, is_today = time.astimezone(UTC), time.astimezone(UTC).date() == now.astimezone(UTC).date()
+    return f"{at:%H:%M}" if is_today else f"{at:%Y-%m-%d %H:%M}"
 
 
 def ago(time: datetime, now: datetime) -> str:

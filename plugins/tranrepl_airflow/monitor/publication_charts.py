@@ -51,7 +51,12 @@ class ChartRange(StrEnum):
     def words(self) -> str:
         return {"1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}[self]
 
+    def tick(self, time: datetime) -> str:
+        """Return a label of the axis: days where hours are no context enough."""
+        return f"{time:{_TICKS.get(self, '%H:%M')}}"
 
+
+_TICKS = {ChartRange.WEEK: "%m-%d %H:%M", ChartRange.MONTH: "%m-%d"}
 _PERIODS = {
     ChartRange.HOUR: (timedelta(minutes=1), 60),
     ChartRange.SIX_HOURS: (timedelta(minutes=5), 72),

@@ -9,29 +9,6 @@ document.addEventListener('click', (event) => {
   parent.dispatchEvent(new parent.PopStateEvent('popstate', {state: null}));
 });
 
-// Weekdays where a day is no context enough; the table and the hover have the whole time.
-const TICK = {hour: '2-digit', minute: '2-digit'};
-const TICK_OF_DAYS = {'7d': {weekday: 'short', ...TICK}, '30d': {day: 'numeric', month: 'short'}};
-
-function showLocalTimes() {
-  for (const element of document.querySelectorAll('time.exact')) {
-    element.textContent = new Date(element.dateTime).toLocaleTimeString();
-  }
-  for (const element of document.querySelectorAll('time.clock')) {
-    element.textContent = new Date(element.dateTime).toLocaleTimeString([], TICK);
-  }
-  for (const element of document.querySelectorAll('time.moment')) {
-    element.textContent = new Date(element.dateTime).toLocaleString();
-  }
-  for (const element of document.querySelectorAll('text[data-time]')) {
-    const form = TICK_OF_DAYS[element.closest('svg').dataset.range] || TICK;
-    element.textContent = new Date(element.dataset.time).toLocaleString([], form);
-  }
-  for (const element of document.querySelectorAll('title[data-time]')) {
-    element.textContent = `${new Date(element.dataset.time).toLocaleString()}: ${element.dataset.text}`;
-  }
-}
-
 // Where a window is narrow, each row is a block whose cells say what they are.
 function labelCells() {
   for (const table of document.querySelectorAll('table.stacked')) {
@@ -80,12 +57,10 @@ async function refresh() {
   const focused = document.activeElement && document.activeElement.getAttribute('href');
   const scroll = keepInto(main);
   document.getElementById('main').replaceWith(main);
-  showLocalTimes();
   labelCells();
   scroll();
   if (focused) document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 
-showLocalTimes();
 labelCells();
 setInterval(() => refresh().catch(() => {}), REFRESH_MILLISECONDS);
