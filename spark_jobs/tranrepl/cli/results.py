@@ -19,7 +19,7 @@ from tranrepl.next_steps import Place
 from tranrepl.printable import a_second, counted
 from tranrepl.settings.following import asked_edit
 
-_STATEMENT = re.compile(r"Subscriber \S+: [A-Z]{4,} |(created|dropped) procedure ")
+_STATEMENT = re.compile(r"(Subscriber \S+: )?((table .+: |ran )?[A-Z]{3,} |(created|dropped) procedure )")
 _WIDTH_OF_NUMBERS = 80
 """In a terminal that is narrower, numbers may be broken: what a step is called and how it ended would be gone."""
 
@@ -49,9 +49,8 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
     changed = tuple(f"{it.article}: {it.what}" for result in results.values() for it in result.table_changes)
     for name, result in results.items():
         skipped = skipped_warning(Place(settings_file(), name), result)
-        prefix = "" if name == LOG_READER else f"{name}: "
         notices = [it for it in result.notices if not it.endswith(changed) and not _is_routine(it, result)]
-        warn([f"{prefix}{notice}" for notice in (*([skipped] if skipped else []), *notices)])
+        warn([_of_step(name, notice) for notice in (*([skipped] if skipped else []), *notices)])
     snapshots = {name: result for name, result in results.items() if result.snapshot or name.endswith(SNAPSHOT)}
     others = [result.error for name, result in results.items() if name not in snapshots]
     # One that failed as another step did was not due, or has nothing of its own to say.
@@ -79,6 +78,13 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
         )
     if table.rows:
         out.print(table)
+
+
+def _of_step(name: str, notice: str) -> str:
+    """Return a notice with the step's name, where it does not begin with that already."""
+    subscription = name.removesuffix(SNAPSHOT)
+    is_named = name == LOG_READER or notice.startswith(f"Subscriber {subscription}: ")
+    return notice if is_named else f"{subscription}: {notice}"
 
 
 def _is_routine(notice: str, result: JobResult) -> bool:

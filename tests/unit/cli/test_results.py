@@ -67,6 +67,11 @@ def test_a_schema_change_is_one_line_that_says_what_the_file_needs(
     added = TableChange(article="shop.line", what="column price added")
     other = TableChange(article="shop.orders", what="column a added")
     statements = ('Subscriber mart: ALTER TABLE "shop"."line" ADD COLUMN price', "created procedure p at Subscriber x")
+    by_another = (
+        "Subscriber lake: table shop.line: ADD COLUMN price longtext",
+        "Subscriber lake: ran ALTER TABLE `shop`.`line` ADD COLUMN `price` LONGTEXT NULL",
+        "Subscriber lake: created procedure sp_MSins_shopline at Subscriber lake",
+    )
     yours = "Subscriber mart: procedure put_line is your own, and stays"
     done = JobResult(
         commands=3,
@@ -82,7 +87,7 @@ def test_a_schema_change_is_one_line_that_says_what_the_file_needs(
             notices=("shop.line: column note renamed to remark",),
         ),
         "reporting": done,
-        "mart": done.model_copy(update={"notices": statements}),
+        "lake": done.model_copy(update={"notices": by_another, "applied_schema_changes": by_another}),
     }
     lines = " ".join(" ".join(_lines(told, monkeypatch)).partition("┏")[0].split())
     assert lines == (
