@@ -150,10 +150,10 @@ def is_before(watermark: bytes, other: bytes) -> bool:
 def not_empty(where: str, article: SnapshotArticle) -> ConfigurationError:
     return ConfigurationError(
         f"{where}: table {article.article.destination} holds rows, and the snapshot of {article.name} must not touch "
-        "them",
-        remedy=f"pre_creation_cmd: {PreCreation.DELETE}, {PreCreation.TRUNCATE} or {PreCreation.DROP} for this "
-        "article, or empty the table; where its rows are the Publisher's already, sync_type: replication_support_only "
-        "before the subscription is first set up",
+        f"them (pre_creation_cmd: {PreCreation.NONE})",
+        remedy=f"write another pre_creation_cmd for this article into the file: {PreCreation.DELETE}, "
+        f"{PreCreation.TRUNCATE} or {PreCreation.DROP}; or empty the table. A new subscription that has the rows "
+        "already takes no snapshot with sync_type: replication_support_only",
         article=article.name,
     )
 
