@@ -79,6 +79,8 @@ def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -
             (whole,) = session.ranges(article, None)
             with pytest.raises(DataError, match="longer than max_allowed_packet"):
                 list(session.lines(whole))
+            with pytest.raises(DataError, match="longer than max_allowed_packet"):
+                publisher.rows_of_key(article, ["3"])
     finally:
         site.server.execute("SET GLOBAL max_allowed_packet = DEFAULT")
 

@@ -52,7 +52,7 @@ from tranrepl.publisher.mysql.positions import (
     position_of,
 )
 from tranrepl.publisher.mysql.server import read_server_log
-from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot
+from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot, too_long
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, RetainedLog, Say, Tables
 from tranrepl.settings.publication import Article
@@ -332,7 +332,9 @@ class MySqlPublisher:
     def rows_of_key(self, article: RegisteredArticle, key: Sequence[str | None]) -> list[list[str | None]]:
         with translated_errors(self.where):
             lines = self._session.execute(*rows_query(self._session, article, [[*key]]))
-        return [values_of_line(line) for (line,) in lines if line is not None]
+        if any(line is None for (line,) in lines):
+            raise too_long(self.where, article)
+        return [values_of_line(line) for (line,) in lines]
 
     # The log
 

@@ -230,12 +230,16 @@ class _Answering:
                 lines = [line for (line,) in rows]
                 if None in lines:
                     # The server answers NULL, with a warning, for a text that is longer than it may be.
-                    raise DataError(
-                        f"{self.where}: a row of {article.source} is longer than max_allowed_packet",
-                        remedy="raise max_allowed_packet at the Publisher; then take the snapshot again",
-                        article=str(article.source),
-                    )
+                    raise too_long(self.where, article)
                 yield "".join(f"{line}\n" for line in lines).encode()
+
+
+def too_long(where: str, article: RegisteredArticle) -> DataError:
+    return DataError(
+        f"{where}: a row of {article.source} is longer than max_allowed_packet",
+        remedy="raise max_allowed_packet at the Publisher; then try again",
+        article=str(article.source),
+    )
 
 
 def rows_query(
