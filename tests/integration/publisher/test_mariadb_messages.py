@@ -88,7 +88,7 @@ def test_tracer_tokens_are_measured_alone_and_among_changes(shop: Shop) -> None:
     ]
 
 
-@pytest.mark.parametrize("batch", [1, 1000])
+@pytest.mark.parametrize("batch", [1000, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_changed_file_takes_effect_at_its_place_in_the_log(shop: Shop, batch: int) -> None:
     shop.execute("INSERT INTO item VALUES (3, 'before', 'travels')", "UPDATE item SET note = 'travels' WHERE id = 1")
     changed = shop.changed(batch, columns=["id", "name"], ins_cmd="SQL", upd_cmd="SQL", del_cmd="SQL")
