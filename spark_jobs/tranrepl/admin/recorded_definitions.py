@@ -47,8 +47,8 @@ def waiting_warnings(
     """Return by article what `check` says of those whose tables stored schema changes have still to alter."""
     waiting = [] if record is None else waiting_articles(database, record, subscriber)
     return {
-        it.source: f"article {it.source}: {subscriber.where}: its table is altered by stored schema changes, when they "
-        "are delivered; until then it is not compared with the Publisher's table"
+        it.source: f"article {it.source}: {subscriber.where}: stored schema changes have still to alter its table; the "
+        "next delivery does, and check compares it only then"
         for it in waiting
     }
 
