@@ -199,7 +199,7 @@ def _delivery(subscription: SubscriptionStatus) -> Iterator[str]:
     transactions = counted(subscription.undelivered_transactions or 0, "transaction")
     left = subscription.estimated_seconds
     about = "" if left is None else f" in about {counted(max(1, left), 'second')}"
-    latency = "" if subscription.latency_seconds is None else f"; latency {subscription.latency_seconds:,.1f} s"
+    latency = "" if subscription.latency_seconds is None else f", waiting {subscription.latency_seconds:,.1f} s"
     yield f"{at_most}{transactions} ({commands}) to deliver{about}{latency}"
 
 

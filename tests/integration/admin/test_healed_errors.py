@@ -42,7 +42,7 @@ def test_a_run_that_ends_before_the_transaction_heals_nothing(site: Site) -> Non
     site.deliver(committed_before=before).raise_error()
     assert "subscription reporting: its last error is not resolved" in status(site.topology).wrong
     found = status(site.topology).subscriptions[0]
-    assert (found.state, found.last_error is not None and found.last_error.healed) == ("Idle", False)
+    assert (found.state, found.last_error is not None and found.last_error.healed) == ("Failed", False)
     assert _healed_as_monitored(site) == (False, False, False)
     skip_transaction(site.topology, "reporting", bytes.fromhex(stored_commands(site)[-1].xact_seqno))
     assert _healed_as_monitored(site) == (True, True, True)
@@ -128,7 +128,10 @@ def test_a_snapshots_error_is_healed_by_a_snapshot_alone(site: Site) -> None:
     with pytest.raises(ConfigurationError, match="holds rows"):
         site.take_snapshot()
     site.run()
-    assert status(site.topology).wrong == ["subscription reporting: its last error is not resolved"]
+    assert status(site.topology).wrong == [
+        "subscription reporting: its last error is not resolved",
+        "subscription reporting: state Failed",
+    ]
     assert _healed_as_monitored(site) == (False, False, False)
     site.at_subscriber("TRUNCATE item")
     site.take_snapshot()

@@ -38,6 +38,7 @@ from tranrepl.settings.publication import Publication
 
 EXPIRING_SHARE = 0.8
 """The part of max_distretention after which a subscription is about to expire."""
+_ENDED_WELL = (RunStatus.SUCCEED, RunStatus.IDLE)
 _DELIVERED_WELL = (RunStatus.SUCCEED, RunStatus.IN_PROGRESS, RunStatus.IDLE)
 
 
@@ -114,6 +115,8 @@ class SubscriptionOverview:
     """Newest unresolved error; where there is none, the newest that is no skipped command."""
     rows_differ: RecordedError | None
     """Newest error of a validation, as long as it is unresolved."""
+    is_stopped: bool
+    """Whether its newest error of a delivery or a snapshot is unresolved: a later run may have had nothing to do."""
     open_errors: int
     """How many of its errors are those of `tranrepl.distributor.database.errors.open_errors`."""
     backlog: Backlog
@@ -134,9 +137,10 @@ class SubscriptionOverview:
 
     @property
     def estimated_seconds(self) -> float | None:
-        """Seconds to deliver the backlog, at the rate of the last runs; None where no rate was measured, or where the
-        last run failed: nothing is delivered then."""
-        failed = self.status is SubscriptionStatus.INACTIVE or (self.last_run is not None and self.last_run.failed)
+        """Seconds to deliver the backlog, at the rate of the last runs; None where no rate was measured, or where an
+        error stops it: nothing is delivered then."""
+        last_failed = self.last_run is not None and self.last_run.failed
+        failed = last_failed or self.is_stopped or self.status is SubscriptionStatus.INACTIVE
         return None if failed or self.delivery_rate is None else self.backlog.commands / self.delivery_rate
 
     def is_slow(self, publication: Publication) -> bool:
@@ -154,7 +158,7 @@ class SubscriptionOverview:
         run = self.last_run.outcome if self.last_run is not None else None
         found = {
             SubscriptionState.EXPIRED: self.status is SubscriptionStatus.INACTIVE,
-            SubscriptionState.FAILED: run is RunStatus.FAIL,
+            SubscriptionState.FAILED: run is RunStatus.FAIL or (self.is_stopped and run in _ENDED_WELL),
             SubscriptionState.ROWS_DIFFER: self.rows_differ is not None,
             SubscriptionState.PERFORMANCE_CRITICAL: self.is_slow(publication),
             SubscriptionState.EXPIRING_SOON: self.expires_soon(publication),
@@ -350,6 +354,7 @@ def _newest(history: sa.Table, chosen: sa.ColumnElement[bool], name: str = "newe
 class _NewestErrors(TypedDict):
     last_error: RecordedError | None
     rows_differ: RecordedError | None
+    is_stopped: bool
     open_errors: int
 
 
@@ -360,6 +365,7 @@ def _newest_errors(*each: RecordedError | None) -> _NewestErrors:
     return {
         "last_error": max(opened or found, key=lambda it: it.id, default=None),
         "rows_differ": next((it for it in opened if it.of_validation), None),
+        "is_stopped": any(not it.of_validation for it in opened),
         "open_errors": len(opened),
     }
 
