@@ -48,7 +48,6 @@ class CheckReport(BaseModel):
     subscriptions: int
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
-    not_checked: tuple[str, ...]
 
     @property
     def in_words(self) -> str:
@@ -164,9 +163,6 @@ class SetupOperator(_CheckingOperator):
 
 def check_report(publication: Publication, checked: Checked, connections: JobConnections) -> CheckReport:
     """Return what a check found, without a password."""
-    from tranrepl.distributor.command_file import mounted_path
-
-    unseen = () if mounted_path(publication.distributor.store) else ("the store, which only Spark reaches",)
     return CheckReport(
         articles=len(checked.tables),
         subscriptions=len(publication.subscriptions),
@@ -179,7 +175,6 @@ def check_report(publication: Publication, checked: Checked, connections: JobCon
             for it in checked.problems
         ),
         warnings=tuple(connections.redact(it) for it in checked.warnings),
-        not_checked=unseen,
     )
 
 

@@ -26,10 +26,8 @@ class Failpoint(StrEnum):
     # Log reader
     FETCHED = "fetched"
     """A part of the log was fetched, and nothing of it is stored."""
-    STAGED = "staged"
-    """The batch's file is written, and no reader sees it."""
-    PUBLISHED = "published"
-    """The file has its name, and the batch is not registered."""
+    STORED = "stored"
+    """The batch's file is whole in the store, and the batch is not registered."""
     SCHEMA_CHANGED = "schema_changed"
     """Articles wait for snapshots because of a schema change, and the batch that has it is not registered."""
     REGISTERED = "registered"

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
+from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.store import store_at
 from tranrepl.settings.publication import Publication
 from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.base.subscriber import Subscriber
@@ -87,6 +89,10 @@ class Topology:
     def distributor(self) -> DistributionDatabase:
         """Open the distribution database, which connects when it is first asked."""
         return DistributionDatabase(self.distributor_connection)
+
+    def store(self) -> CommandStore:
+        """Return the store that the file names. Raises ConfigurationError where there is none of the kind."""
+        return store_at(self.publication.distributor.store)
 
     def subscriber(
         self, subscription: str, publisher_system: str | None, application: str

@@ -31,6 +31,7 @@ from support.monitor_here import api_schema, assert_fits
 from support.site import execute
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
+from tranrepl.distributor.store import store_at
 from tranrepl.errors import DataError
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.validation_report import ArticleValidation, Difference, DifferingRow, SubscriptionValidation
@@ -336,7 +337,7 @@ def _start_of(run_id: str, task_id: str) -> datetime:
 def _record_validation(connection: Connection, start: datetime, result: JobResult) -> None:
     """Write into the history what the job, which is no real one here, would have written."""
     with DistributionDatabase(connection) as database:
-        record = PublicationRecord(1, NAME, "store", "slot", None, None)
+        record = PublicationRecord(1, NAME, store_at("store"), "slot", None, None)
         database.history.record_validation(record, database.subscriptions.get(record, _SUBSCRIPTION), result)
     execute(connection, f"UPDATE msdistribution_history SET start_time = '{start}' WHERE error_id IS NOT NULL")
 

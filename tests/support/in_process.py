@@ -17,7 +17,7 @@ from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.distribution.streams import Vote
-from tranrepl.distributor.store import folder_path
+from tranrepl.distributor.command_store import path_in
 from tranrepl.errors import InternalError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
@@ -98,7 +98,7 @@ def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, 
         opened.refuse_incomplete(position.watermark)
         batches = opened.database.batches.after(opened.record, position.watermark)
         left_out = _left_out(articles, opened.left_out())
-        folders = [folder_path(opened.record, it.folder) for it in batches]
+        folders = [path_in(opened.record.store, it.folder) for it in batches]
         limits = CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold)
         options = ApplierOptions(apply=settings.apply)
         delivery = Delivery(opened.connection, opened.key, articles, position.watermark, limits, options)

@@ -16,7 +16,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 READER_FAILPOINTS = (
-    *(Failpoint.FETCHED, Failpoint.STAGED, Failpoint.PUBLISHED),
+    *(Failpoint.FETCHED, Failpoint.STORED),
     *(Failpoint.SCHEMA_CHANGED, Failpoint.REGISTERED, Failpoint.ADVANCED),
 )
 COMMIT_FAILPOINTS = (

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from support.registered import unused_fields
 from tranrepl.connections import Connection
-from tranrepl.distributor.command_file import publish, write_commands
+from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.store import store_at
 from tranrepl.distributor.tables import mspublications
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
@@ -134,8 +135,8 @@ def store_commands(connection: Connection, name: str, store: Path, batches: int)
         articles = sorted(database.articles.by_id(record))
     for number in range(1, batches + 1):
         rows = [_command(number * 10 - 9 + at // 10, at % 10 + 1, articles[at % len(articles)]) for at in range(100)]
-        folder = store / f"batch_{number}"
-        publish(folder, write_commands(folder, pa.Table.from_pylist(rows, ROW_LAYOUT).to_batches()))
+        batches_of = pa.Table.from_pylist(rows, ROW_LAYOUT).to_batches()
+        write_commands(store_at(str(store)), batches_of, f"batch_{number}")
 
 
 def _command(transaction: int, command_id: int, article_id: int) -> dict[str, object]:

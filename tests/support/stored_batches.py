@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections import Counter
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -15,7 +14,9 @@ import pyarrow.parquet as pq
 
 from support.observed import distribution_rows, stored_commands
 from support.site import Site
-from tranrepl.distributor.command_file import publish, stored_files, write_commands
+from tranrepl.distributor.command_file import write_commands
+from tranrepl.distributor.command_store import FILE
+from tranrepl.distributor.store import store_at
 from tranrepl.model.command_rows import ROW_LAYOUT, xact_seqno_numbers
 
 _ROW = """
@@ -31,7 +32,7 @@ def store_in_small_batches(site: Site, transactions: int = 1) -> int:
     store = Path(site.publication.distributor.store)
     rows = distribution_rows(site, "SELECT folder FROM msrepl_batches ORDER BY first_xact_seqno")
     folders = [store / str(folder) for (folder,) in rows]
-    tables = [pq.read_table(file, partitioning=None) for folder in folders for file in stored_files(folder)]
+    tables = [pq.read_table(folder / FILE, partitioning=None) for folder in folders]
     batches = _cut(pa.concat_tables([ROW_LAYOUT.empty_table(), *tables]), transactions)
     with psycopg.connect(**site.databases.distribution.libpq_parameters("test")) as session:  # type: ignore[arg-type]
         session.execute("DELETE FROM msrepl_batches")
@@ -51,8 +52,7 @@ def _cut(commands: pa.Table, transactions: int) -> list[pa.RecordBatch]:
 
 def _stored(store: Path, commands: pa.RecordBatch) -> tuple[object, ...]:
     """Write a batch and return what is registered of it."""
-    folder = uuid.uuid4().hex
-    publish(store / folder, write_commands(store / folder, [commands]))
+    folder = write_commands(store_at(str(store)), [commands])
     seqnos, times = commands["xact_seqno"].to_pylist(), commands["commit_time"].to_pylist()
     return folder, seqnos[0], seqnos[-1], min(times), max(times), len(set(seqnos)), len(commands), 100 * len(commands)
 

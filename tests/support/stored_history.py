@@ -11,8 +11,7 @@ import pyarrow as pa
 from support.command_history import Column, History, table_description
 from support.site import Site
 from tranrepl.admin.check import check_publisher
-from tranrepl.distributor.batch_files import mounted_folder
-from tranrepl.distributor.command_file import publish, write_commands
+from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, StoredSchemaChange
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.command_rows import ROW_LAYOUT
@@ -88,9 +87,8 @@ class StoredHistory:
         seqnos = [it["xact_seqno"] for it in rows]
         first, last = min(seqnos), max(seqnos)
         times = [it["commit_time"] for it in rows]
-        batch = Batch(f"made{first.hex()}", first, last, min(times), max(times), len(set(seqnos)), len(rows), 100)
-        folder = mounted_folder(record, batch)
-        publish(folder, write_commands(folder, pa.Table.from_pylist(list(rows), ROW_LAYOUT).to_batches()))
+        folder = write_commands(record.store, pa.Table.from_pylist(list(rows), ROW_LAYOUT).to_batches())
+        batch = Batch(folder, first, last, min(times), max(times), len(set(seqnos)), len(rows), 100)
         changes = [
             StoredSchemaChange(it["xact_seqno"], it["command_id"], SchemaChange.model_validate_json(it["after"]))
             for it in rows

@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tranrepl.distributor.store_folders import StoreFolders, StoreSpace, store_space
+from tranrepl.distributor.command_store import StoreSpace
+from tranrepl.distributor.store import store_at
 from tranrepl.errors import ReplicationError
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.publisher.registry import open_publisher
@@ -95,10 +96,12 @@ def _ask_publisher(key: tuple[str, str]) -> PublisherAnswer:
 
 
 def _ask_store(store: str) -> StoreAnswer:
-    size = None
+    size = space = None
     with suppress(ReplicationError):
-        size = StoreFolders(store).size()
-    return StoreAnswer(size, store_space(store))
+        found = store_at(store)
+        space = found.space()
+        size = sum(it.bytes for it in found.folders())
+    return StoreAnswer(size, space)
 
 
 @dataclass(frozen=True, slots=True)

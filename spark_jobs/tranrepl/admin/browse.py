@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.distributor.store import folder_path
 from tranrepl.distributor.stored_commands import scan_folder
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
@@ -56,7 +55,7 @@ def browse(
             continue
         if selection.last is not None and batch.first_xact_seqno > selection.last:
             return
-        for commands in read_commands(folder_path(record, batch.folder), _chosen(selection, articles)):
+        for commands in scan_folder(record.store, batch.folder, _chosen(selection, articles)):
             for row in commands.to_pylist():
                 yield browsed_command(row, articles, dialect)
 
@@ -80,15 +79,6 @@ def _chosen(selection: Selection, articles: Mapping[int, RegisteredArticle]) -> 
         ids = [number for number, article in articles.items() if str(article.source) == selection.article]
         chosen &= pc.field("article_id").isin(ids)
     return chosen
-
-
-def read_commands(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield a batch file's commands of this choice in their stored order, a bounded number at a time."""
-    for batch in scan_folder(path, chosen, columns)[1]:
-        table = pa.Table.from_batches([batch])
-        # Spark stores UTC without saying so, in nanoseconds.
-        times = table["commit_time"].cast(pa.timestamp("us")).cast(pa.timestamp("us", tz="UTC"))
-        yield table.set_column(table.schema.get_field_index("commit_time"), "commit_time", times)
 
 
 def _browsed(

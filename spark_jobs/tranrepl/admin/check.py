@@ -11,7 +11,6 @@ from functools import cache, partial
 from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
-from tranrepl.admin.mounted_store import store_problems, store_warnings
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequences import sequence_warnings
 from tranrepl.admin.settings_check import clashes, not_propagated
@@ -126,9 +125,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.collect(partial(_installed, require_java))
         checked.collect(partial(_installed, require_fitting_spark))
         checked.warnings.extend(filter(None, [mixed_pyspark_warning(), *topology.unused_options()]))
-        checked.collect(lambda: store_problems(publication.distributor.store))
-        checked.collect(lambda: store_mark_problems(database, publication.distributor.store))
-        checked.warnings.extend(store_warnings(publication.distributor.store))
+        checked.collect(partial(_store, checked, topology, database))
         checked.warnings.extend(not_propagated(publication))
         checked.collect(lambda: clashes(topology))
         checked.collect(lambda: _publisher(checked, topology, database, publisher, registered))
@@ -232,6 +229,13 @@ def _read_by_snapshots(publication: Publication) -> list[TableName]:
     """Return the published tables from which a snapshot reads; the log needs no right on a table."""
     automatic = any(it.sync_type is SyncType.AUTOMATIC for it in publication.subscriptions)
     return [it.source for it in publication.articles] if automatic else []
+
+
+def _store(checked: Checked, topology: Topology, database: DistributionDatabase) -> Iterator[ReplicationError]:
+    store = topology.store()
+    checked.warnings.extend(store.warnings())
+    yield from store.problems()
+    yield from store_mark_problems(database, store)
 
 
 def _distributor(database: DistributionDatabase) -> Iterator[ReplicationError]:

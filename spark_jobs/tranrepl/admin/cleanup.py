@@ -22,8 +22,8 @@ def clean_up(topology: Topology) -> Cleanup:
     publication = topology.publication
     with topology.distributor() as database:
         record = database.publications.get(publication.publication)
-        # What others have there, or may have where nobody says whose it is, is no orphan of ours.
-        owned = require_own_store(database, record.store)
+        # What others have there is no orphan of ours.
+        require_own_store(database, record.store)
         subscriptions: list[ActiveSubscription] = []
         unreachable: dict[str, str] = {}
         for subscription in database.subscriptions.active(record):
@@ -33,7 +33,7 @@ def clean_up(topology: Topology) -> Cleanup:
             except ReplicationError as error:
                 unreachable[subscription.subscription] = error.message
             subscriptions.append(ActiveSubscription(subscription, watermark))
-        done = remove_expired(database, record, publication.distributor, subscriptions, owned=owned)
+        done = remove_expired(database, record, publication.distributor, subscriptions)
         watermarks = {it.watermark for it in subscriptions if it.watermark is not None}
         merged = merge_small_batches(database, record, watermarks)
     return done.model_copy(update={"unreachable": unreachable, "merged_batches": merged})

@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from croniter import croniter
 
+from tranrepl.distributor.command_store import StoreSpace
 from tranrepl.distributor.database.overview import NewestRun, PublicationOverview, SubscriptionOverview
-from tranrepl.distributor.store_folders import StoreSpace, store_space
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
 from tranrepl.publisher.publisher import RetainedLog
@@ -102,7 +102,7 @@ def new_early_warnings(topology: Topology) -> list[EarlyWarning]:
         except ReplicationError as error:
             log.warning("The Publisher's log was not checked for early warnings: %s", error.message)
             retained, unknown = None, _OF_PUBLISHER
-        known = Known(overview, retained, store_space(record.store))
+        known = Known(overview, retained, record.store.space())
         current = current_warnings(publication, known, datetime.now(UTC))
         new = database.warnings.take_new(record, {(it.subscription, it.kind.value) for it in current}, unknown)
     return [it for it in current if (it.subscription, it.kind.value) in new]

@@ -53,7 +53,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
         publication = topology.publication
         with topology.publisher(_APPLICATION) as publisher:
             set_up_distribution_tables(database, say)
-            for done in mark_store(database, publication.distributor.store):
+            for done in mark_store(database, topology.store()):
                 say(done)
             log = publisher.identity()
             record = database.publications.set_up(

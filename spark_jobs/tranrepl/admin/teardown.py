@@ -14,7 +14,6 @@ from tranrepl.admin.airflow_pools import find_pools, remove_pools
 from tranrepl.admin.publication_ends import LEFT_NOTHING, Left, PublicationEnds, ends_of
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.store_mark import MARK, has_own_mark
 from tranrepl.distributor.teardown import (
     Inventory,
@@ -205,22 +204,21 @@ def _in_store(ends: PublicationEnds, inventory: Inventory) -> Iterator[Part]:
     if registered is None:
         return
     store = registered.record.store
-    folders, count = StoreFolders(store), len(registered.folders)
+    count = len(registered.folders)
     with DistributionDatabase(ends.distributor) as database:
         marked = not registered.shares_store and has_own_mark(database, store)
     what = [f"{count} {'folder' if count == 1 else 'folders'} of stored commands"] if count else []
     what += ["the mark of its distribution database"] if marked else []
 
     def remove(say: Say) -> None:
-        for folder in registered.folders:
-            folders.remove(folder)
+        store.remove(registered.folders)
         if marked:
-            folders.remove_file(MARK)
+            store.remove_text(MARK)
         for it in what:
-            say(f"{it} in {store}")
+            say(f"{it} in {store.url}")
 
     if what:
-        yield Part(f"Store {store}", remove, tuple(what))
+        yield Part(f"Store {store.url}", remove, tuple(what))
 
 
 def _in_distribution_database(ends: PublicationEnds, inventory: Inventory) -> Iterator[Part]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from tranrepl.admin.alert_trials import AlertTrial, try_alerts
 from tranrepl.admin.check import Checked, check_publisher, in_numbers
 from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
-from tranrepl.cli.arguments import File, JsonOption, MasterOption, SubscriptionOption, checked_publication, chosen, load
+from tranrepl.cli.arguments import File, JsonOption, SubscriptionOption, checked_publication, chosen, load
 from tranrepl.cli.output import (
     err,
     fail_on,
@@ -25,33 +24,28 @@ from tranrepl.cli.output import (
     with_names,
     write_out,
 )
-from tranrepl.distributor.command_file import mounted_path
 from tranrepl.errors import ConfigurationError, CustomProcedureError, ReplicationError
-from tranrepl.jobs.requests import StoreCheckRequest
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.printable import counted, one_line
 from tranrepl.settings.publication import Publication, json_schema
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.class_archive import make_archive
-from tranrepl.spark.submit import submit
 from tranrepl.subscriber.procedure_names import Scripted
 from tranrepl.subscriber.registry import SCRIPTED_KINDS, Script, script_of
 from tranrepl.topology import Topology
 
 
 @app.command(epilog="Example: [bold]tranrepl check dags/publications/purchasing.yaml[/]")
-def check(file: File, as_json: JsonOption = False, master: MasterOption = "local[*]") -> None:
+def check(file: File, as_json: JsonOption = False) -> None:
     """Report what would keep the publication from running; change nothing.
 
     Looks at the file, connections, rights, tables, the store and Spark.
-    A store behind a URL is tried by a small Spark job.
     """
     with failing_clearly():
         topology = load(file)
         publication = topology.publication
         checked = checked_publication(topology)
-        checked.collect(lambda: _store_problems(publication, master, checked.problems))
         not_checked: list[str] = []
         alerts = tried_alerts(publication, not_checked)
         checked.warnings.extend(str(it) for it in alerts if it.failed)
@@ -89,16 +83,6 @@ def tried_alerts(publication: Publication, not_checked: list[str]) -> list[Alert
     except ConfigurationError as error:
         not_checked.append(f"{error.message}; {with_names(error.report.remedy or '')}")
         return []
-
-
-def _store_problems(
-    publication: Publication, master: str, found: Sequence[ReplicationError]
-) -> Iterator[ReplicationError]:
-    """Yield the problems of a store that only Spark reaches, where Spark can be started: other problems come first."""
-    if mounted_path(publication.distributor.store) is None and not found:
-        with err.status("trying the store, by a Spark job"):
-            submit(StoreCheckRequest(publication=publication), master).raise_error()
-    yield from ()
 
 
 @app.command(epilog="Example: [bold]tranrepl setup dags/publications/purchasing.yaml[/]")

@@ -16,7 +16,6 @@ from tranrepl.distribution.latency import RegisteredBatches
 from tranrepl.distribution.opening import OpenDistribution, reinitialize_or_stop_articles
 from tranrepl.distribution.plan import (
     READ_TOGETHER,
-    SORTED_TOGETHER,
     Group,
     cut_after,
     cut_around,
@@ -29,12 +28,10 @@ from tranrepl.distribution.stored_batches import (
     Checked,
     Commands,
     batch_errors,
-    first_at_or_after,
     is_intact,
-    is_read_in_order,
     stored_commands,
 )
-from tranrepl.distribution.stored_range import LeftOut, StoredRange
+from tranrepl.distribution.stored_range import LeftOut, StoredRange, first_at_or_after
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
@@ -220,8 +217,7 @@ class DistributionJob:
 
     def _deliver_in_turn(self, batches: Sequence[Batch], before: bytes | None, total: JobResult) -> JobResult:
         record = self._opened.record
-        most = READ_TOGETHER if is_read_in_order(record) else SORTED_TOGETHER
-        together = groups(batches, before, most, partial(is_intact, record, self._checked))
+        together = groups(batches, before, READ_TOGETHER, partial(is_intact, record, self._checked))
         for group in chain.from_iterable(map(self._divided, together)):
             if self._is_to_end():
                 return total
@@ -255,7 +251,7 @@ class DistributionJob:
             delivery = replace(delivery, options=replace(delivery.options, apply=Apply.SERIAL))
             self.__dict__.pop("_constraints", None)
         commands = self._commands(group, watermark, group.batches[-1].last_xact_seqno)
-        with batch_errors(self._opened.record, group.batches):
+        with batch_errors():
             if streams == 1:
                 return self._recorded(deliver_over_one_connection(commands, delivery))
             with AllGatherServer(*driver_addresses(self._spark), streams) as gathering:
@@ -302,7 +298,7 @@ class DistributionJob:
         # As the streams applied it: what they could in bulk, the order of the log may not allow.
         delivery = replace(self._measured(self._delivery(watermark, 1), group), finishing=unfinished)
         commands = self._commands(group, watermark, last)
-        with batch_errors(self._opened.record, group.batches):
+        with batch_errors():
             return self._recorded(deliver_over_one_connection(commands, delivery))
 
     def _commands(self, group: Group, after: bytes, last: bytes) -> Commands:
@@ -323,7 +319,7 @@ class DistributionJob:
         )
 
     def _first_at_or_after(self, batch: Batch, bound: datetime) -> bytes:
-        first = first_at_or_after(self._spark, self._opened.record, batch, bound)
+        first = first_at_or_after(self._opened.record, batch, bound)
         if first is None:
             raise InternalError(
                 f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so"

@@ -16,7 +16,6 @@ from tranrepl.distribution.draining import DistributionJob
 from tranrepl.distribution.following import BatchFollowing
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.sequences import follow_sequences
-from tranrepl.distribution.stored_batches import is_read_in_order
 from tranrepl.distributor.database import DeliveryState, DistributionDatabase, StateAfter
 from tranrepl.distributor.notifications import Listener
 from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ConfigurationError
@@ -134,7 +133,7 @@ class DeliveryRun(AgentRun):
             if last or self.is_cut_short():
                 return None
             self.progress(self.total)
-            if after is not None and self._may_be_followed(opened):
+            if after is not None and self._may_be_followed():
                 return self._following(job, opened, after.state)
         self._wait_for_batches()
         return None
@@ -190,10 +189,9 @@ class DeliveryRun(AgentRun):
 
     # What is registered, followed in a lasting task
 
-    def _may_be_followed(self, opened: OpenDistribution) -> bool:
+    def _may_be_followed(self) -> bool:
         request = self._request
-        bounded = request.committed_before is not None or request.up_to is not None or request.deliver_stopped
-        return is_read_in_order(opened.record) and not bounded
+        return request.committed_before is None and request.up_to is None and not request.deliver_stopped
 
     def _following(self, job: DistributionJob, opened: OpenDistribution, state: DeliveryState) -> BatchFollowing:
         watermark = bytes.fromhex(self.total.last_xact_seqno or "")

@@ -10,8 +10,6 @@ from datetime import datetime
 from tranrepl.distributor.database import Batch
 from tranrepl.model.position import following
 
-SORTED_TOGETHER = 100_000
-"""Commands of batches that have to be put in order together, in memory."""
 READ_TOGETHER = 2_000_000
 """Commands of batches that are read in order, one after another: nothing but the account of progress waits for the end
 of a group, and its start and end take as long as some 100,000 commands in bulk."""

@@ -1,4 +1,4 @@
-"""Stored commands, read where they are used: by a Python worker, from a store on a path that machines mount.
+"""Stored commands, read where they are used: by a Python worker.
 
 Rows that pass from Parquet through Spark's JVM to Python cost more than reading them.
 """
@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tranrepl.distributor.batch_files import damaged, is_small, mounted_folder, read_small
-from tranrepl.distributor.command_file import stored_files
+from tranrepl.distributor.batch_files import damaged, is_small, read_small, require_all_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
@@ -73,16 +72,15 @@ class StoredRange:
         for batch in batches:
             most = rows_at_once([batch])
             try:
-                for file in stored_files(mounted_folder(self.record, batch)):
-                    yield from self._rows(file, most)
+                with self.record.store.open(batch.folder) as file, pq.ParquetFile(file) as stored:
+                    yield from self._rows(stored, most)
             except (OSError, ValueError) as error:
                 raise damaged(self.record, batch, str(error)) from error
 
-    def _rows(self, file: Path, most: int) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(file) as stored:
-            groups = [it for it in range(stored.num_row_groups) if self._meets(stored.metadata.row_group(it))]
-            for rows in stored.iter_batches(most, row_groups=groups):
-                yield rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
+    def _rows(self, stored: pq.ParquetFile, most: int) -> Iterator[pa.RecordBatch]:
+        groups = [it for it in range(stored.num_row_groups) if self._meets(stored.metadata.row_group(it))]
+        for rows in stored.iter_batches(most, row_groups=groups):
+            yield rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
 
     def _meets(self, group: pq.RowGroupMetaData) -> bool:
         """Return whether the row group may hold commands of the range."""
@@ -134,7 +132,31 @@ def map_stored(stored: StoredRange, function: Mapped, one: Iterable[pa.RecordBat
     """Yield what the function makes of all commands, for `mapInArrow` over any one row."""
     prepare_worker()
     consume(one)
-    return function(stored.commands())
+    return _reported(function(stored.commands()))
+
+
+class _WorkerError(Exception):
+    """An error of ours in what Spark says of a failed job: it raises another one, with the text alone."""
+
+    def __init__(self, error: ReplicationError) -> None:
+        super().__init__(f"{_REPORT}{error.report.model_dump_json()}")
+
+
+_REPORT = "tranrepl error: "
+
+
+def _reported(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    except ReplicationError as error:
+        raise _WorkerError(error) from error
+
+
+def error_of_worker(text: str) -> ReplicationError | None:
+    """Return the error that a function over stored commands raised in a worker, by what Spark says of the job; None
+    where it raised none of ours."""
+    line = next((it for it in text.splitlines() if _REPORT in it), None)
+    return None if line is None else ErrorReport.model_validate_json(line.partition(_REPORT)[2]).to_exception()
 
 
 def consume(given: Iterable[object]) -> None:
@@ -143,16 +165,15 @@ def consume(given: Iterable[object]) -> None:
         pass
 
 
-def first_stored_at_or_after(record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
+def first_at_or_after(record: PublicationRecord, batch: Batch, bound: datetime) -> bytes | None:
     """Return the `xact_seqno` of the first transaction of a batch that was committed at or after the bound; None where
-    there is none."""
+    there is none. Raises ConfigurationError where the batch is not in the store as it was registered."""
+    require_all_commands(record, batch)
     time = pa.scalar(bound, ROW_LAYOUT.field("commit_time").type)
-    for file in stored_files(mounted_folder(record, batch)):
+    with record.store.open(batch.folder) as file:
         commands = pq.ParquetFile(file).read(["xact_seqno", "commit_time"])
-        late = commands.filter(pc.greater_equal(commands["commit_time"], time))["xact_seqno"]
-        if len(late):
-            return bytes(pc.min(late).as_py())
-    return None
+    late = commands.filter(pc.greater_equal(commands["commit_time"], time))["xact_seqno"]
+    return bytes(pc.min(late).as_py()) if len(late) else None
 
 
 def _binary(seqno: bytes) -> pa.Scalar:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from pydantic import BaseModel
 
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, SubscriptionRecord
-from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind, ErrorReport
 from tranrepl.failpoint import Failpoint, reach
@@ -57,28 +56,24 @@ def remove_expired(
     record: PublicationRecord,
     settings: DistributorSettings,
     subscriptions: Sequence[ActiveSubscription],
-    *,
-    owned: bool,
 ) -> Cleanup:
-    """Deactivate what waited too long, then remove what nobody needs. Idempotent. `owned`: the store is marked as this
-    distribution database's, and folders that it does not know may go.
+    """Deactivate what waited too long, then remove what nobody needs. Idempotent. The store is
+    this distribution database's: folders that it does not know go.
 
-    Raises ConfigurationError where the store cannot be cleaned up from here, before anything is forgotten.
+    Raises ReplicationError where the store cannot be cleaned up from here.
     """
-    folders = StoreFolders(record.store)
     longest = timedelta(hours=settings.max_distretention)
     deactivated = {it.subscription.subscription: _deactivated(database, record, it, longest) for it in subscriptions}
     errors = {name: error for name, error in deactivated.items() if error is not None}
     active = [it for it in subscriptions if it.subscription.subscription not in errors]
     removed = _remove_batches(database, record, active, timedelta(hours=settings.min_distretention))
     reach(Failpoint.UNREGISTERED)
-    for batch in removed:
-        folders.remove(batch.folder)
+    record.store.remove(batch.folder for batch in removed)
     # Listed before the registered ones are: a folder that is registered in between is none of them.
-    unwritten = folders.written_before(datetime.now(UTC) - ORPHAN_AGE)
-    orphans = set(unwritten) - database.batches.folders() if owned else set()
-    for folder in orphans:
-        folders.remove(folder)
+    before = datetime.now(UTC) - ORPHAN_AGE
+    unwritten = {it.name for it in record.store.folders() if it.written < before}
+    orphans = unwritten - database.batches.folders()
+    record.store.remove(orphans)
     history = timedelta(hours=settings.history_retention)
     return Cleanup(
         batches=len(removed),

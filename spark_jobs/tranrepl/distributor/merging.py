@@ -8,19 +8,15 @@ killed job left. A delivery that has not read one by then asks again what is reg
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from shutil import rmtree
 
 import pyarrow as pa
 
-from tranrepl.distributor.batch_files import is_small, mounted_folder, read_small
-from tranrepl.distributor.command_file import mounted_path, publish, stored_files, write_commands
+from tranrepl.distributor.batch_files import is_small, read_small
+from tranrepl.distributor.command_file import discard, write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
-from tranrepl.distributor.store import new_folder
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
 
@@ -38,12 +34,10 @@ def merge_small_batches(
     database: DistributionDatabase, record: PublicationRecord, watermarks: Collection[bytes]
 ) -> int:
     """Put small batches together, but none that a Subscriber at one of these watermarks has with one that it has not.
-    Return how many there were of those that are one now. A store that only Spark reaches is left as it is.
+    Return how many there were of those that are one now.
 
-    Idempotent. Raises ConfigurationError where the store cannot be written.
+    Idempotent. Raises ReplicationError where the store cannot be written.
     """
-    if mounted_path(record.store) is None:
-        return 0
     runs = list(mergeable(database.batches.entered(record), watermarks))
     return sum(len(run.batches) for run in runs if _merge(database, record, run))
 
@@ -117,34 +111,22 @@ class _Growing:
 
 def _merge(database: DistributionDatabase, record: PublicationRecord, run: Run) -> bool:
     """Put batches together; return whether they are one now."""
-    merged = run.joined(new_folder())
-    folder = mounted_folder(record, merged)
     try:
-        publish(folder, write_commands(folder, _commands(record, run.batches)))
+        merged = run.joined(write_commands(record.store, _commands(record, run.batches)))
     except ConfigurationError as error:
-        rmtree(folder, ignore_errors=True)
         if not error.report.damaged_batch:
             raise
         log.warning("small batches are not put together: %s", error.message)
         return False
     reach(Failpoint.MERGED)
-    for batch in run.batches:
-        _keep_from_now(record, batch)
+    record.store.keep_from_now(it.folder for it in run.batches)
     registered = database.batches.replace(record, run.batches, merged, run.entry_time)
     reach(Failpoint.MERGE_REGISTERED)
     if not registered:
-        rmtree(folder, ignore_errors=True)
+        discard(record.store, [merged.folder])
     return registered
 
 
 def _commands(record: PublicationRecord, batches: Sequence[Batch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield from read_small(record, batch).combine_chunks().to_batches()
-
-
-def _keep_from_now(record: PublicationRecord, batch: Batch) -> None:
-    """Let the folder be as young as one that was just written: for so long, clean-up leaves it to jobs that read it."""
-    # One that another user wrote goes sooner, and a job that still needs it asks again what is registered.
-    with suppress(OSError):
-        for file in stored_files(mounted_folder(record, batch)):
-            os.utime(file)

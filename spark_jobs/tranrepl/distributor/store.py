@@ -1,65 +1,23 @@
-"""The command store: a folder of Parquet for each batch, on any path that Spark can write.
-
-A folder counts only once its batch is registered in the distribution database.
-"""
+"""Which kind of command store a URL names."""
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from tranrepl.distributor.command_file import mounted_path
-from tranrepl.distributor.database import PublicationRecord
-from tranrepl.errors import InternalError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tranrepl.distributor.command_store import CommandStore
+from tranrepl.distributor.mounted_store import MountedStore
+from tranrepl.errors import ConfigurationError
 
 
-def new_folder() -> str:
-    """Return a name that no other attempt has."""
-    return uuid.uuid4().hex
-
-
-def folder_path(record: PublicationRecord, folder: str) -> str:
-    return f"{record.store.rstrip('/')}/{folder}"
-
-
-def remove_folder(spark: SparkSession, path: str) -> None:
-    """Remove a folder that was never registered."""
-    mounted = mounted_path(path)
-    if mounted is not None:
-        shutil.rmtree(mounted, ignore_errors=True)
-        return
-    filesystem, hadoop_path = _hadoop(spark, path)
-    filesystem.delete(hadoop_path, True)
-
-
-def read_file(spark: SparkSession, path: str) -> str | None:
-    """Return a small file of the store, read by Spark; None where it is not there."""
-    filesystem, hadoop_path = _hadoop(spark, path)
-    if not filesystem.exists(hadoop_path):
-        return None
-    stream = filesystem.open(hadoop_path)
-    try:
-        return bytes(stream.readAllBytes()).decode(errors="replace")
-    finally:
-        stream.close()
-
-
-def write_file(spark: SparkSession, path: str, text: str) -> None:
-    """Write a small file of the store by Spark, where none of the name is."""
-    filesystem, hadoop_path = _hadoop(spark, path)
-    stream = filesystem.create(hadoop_path, False)
-    stream.write(bytearray(text.encode()))
-    stream.close()
-
-
-def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Return Hadoop's file system of a path, and the path as it takes it."""
-    jvm = spark.sparkContext._jvm
-    if jvm is None:
-        raise InternalError("the Spark session has no JVM")
-    hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
-    return hadoop_path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), hadoop_path
+def store_at(url: str) -> CommandStore:
+    """Return the store. Raises ConfigurationError where there is none of the kind."""
+    parts = urlsplit(url)
+    if parts.scheme == "":
+        return MountedStore(url, Path(url))
+    if parts.scheme == "file":
+        return MountedStore(url, Path(unquote(parts.path)))
+    raise ConfigurationError(
+        f"distributor.store: {url!r}: no store is at {parts.scheme}://",
+        remedy="allowed: an absolute path that every Spark worker mounts",
+    )

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tranrepl.distributor.command_file import make_private, mounted_path, new_private_file
+from tranrepl.distributor.command_store import CommandStore, path_in
 from tranrepl.distributor.database import DistributionDatabase
-from tranrepl.distributor.store import new_folder, read_file, write_file
-from tranrepl.distributor.store_folders import StoreFolders
 from tranrepl.errors import ConfigurationError, ReplicationError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MARK = "_tranrepl_store.json"
 
@@ -40,11 +33,10 @@ class StoreMark(BaseModel):
         return cls(distribution_id=database.distribution_id(), distribution_database=database.name)
 
 
-def store_mark_problems(database: DistributionDatabase, store: str) -> Iterator[ConfigurationError]:
-    """Yield an error where a mounted store is another distribution database's. One of an earlier version, which setup
-    brings up to date, cannot say."""
-    path = mounted_path(store)
-    found = _read(path / MARK) if path is not None else None
+def store_mark_problems(database: DistributionDatabase, store: CommandStore) -> Iterator[ConfigurationError]:
+    """Yield an error where a store is another distribution database's. One of an earlier version, which setup brings up
+    to date, cannot say."""
+    found = store.read_text(MARK)
     is_own = found is None
     with suppress(ReplicationError):
         # What keeps the database from answering is reported elsewhere.
@@ -53,26 +45,15 @@ def store_mark_problems(database: DistributionDatabase, store: str) -> Iterator[
             yield _foreign(store, found or "")
 
 
-def mark_store(database: DistributionDatabase, store: str) -> list[str]:
-    """Let a mounted store be this distribution database's; another one is marked by its first job, which Spark reaches
-    it by. Return what was done, in words. Raises ConfigurationError where it is another one's."""
-    path = mounted_path(store)
-    if path is None:
-        return []
-    text, written = StoreMark.of(database).model_dump_json(), path / f"{MARK}.{new_folder()}"
+def mark_store(database: DistributionDatabase, store: CommandStore) -> list[str]:
+    """Let a store be this distribution database's. Return what was done, in words. Raises ConfigurationError where it
+    is another one's."""
+    done: list[str] = []
     try:
-        if (path / MARK).exists():
-            done = []
-        else:
-            make_private(path)
-            with new_private_file(written) as file:
-                file.write(text.encode())
-            # Of two setups at once, one makes it.
-            with suppress(FileExistsError):
-                (path / MARK).hardlink_to(written)
-            written.unlink()
-            done = [f"marked store {store} as that of {database.where}"]
-    except OSError:
+        if store.read_text(MARK) is None:
+            store.write_text(MARK, StoreMark.of(database).model_dump_json())
+            done = [f"marked store {store.url} as that of {database.where}"]
+    except ConfigurationError:
         # What setup writes there says so, where it writes something; jobs refuse a store without a mark.
         return []
     # Another setup may have been here at once.
@@ -80,53 +61,26 @@ def mark_store(database: DistributionDatabase, store: str) -> list[str]:
     return done
 
 
-def require_own_store(database: DistributionDatabase, store: str, spark: SparkSession | None = None) -> bool:
-    """Raise ConfigurationError where the store is not this distribution database's, or a mounted one is not marked.
-    Return whether another one is marked; with Spark it is marked if it is not."""
-    path = mounted_path(store)
-    if path is not None:
-        found = _read(path / MARK)
-    elif spark is not None:
-        found = read_file(spark, _in(store))
-    else:
-        found = StoreFolders(store).read(MARK)
-    if found is not None:
-        if not _is_of(database, found):
-            raise _foreign(store, found)
-        return True
-    if path is not None:
+def require_own_store(database: DistributionDatabase, store: CommandStore) -> None:
+    """Raise ConfigurationError where the store is not this distribution database's."""
+    found = store.read_text(MARK)
+    if found is None:
         raise ConfigurationError(
-            f"store: {store} is not marked as that of {database.where}: it is not mounted, or it was restored without "
-            f"its file {MARK}",
+            f"store: {store.url} is not marked as that of {database.where}: it is not mounted, or it was restored "
+            f"without its file {MARK}",
             remedy="mount it; where it is there, `tranrepl setup FILE` marks it",
         )
-    if spark is not None:
-        write_file(spark, _in(store), StoreMark.of(database).model_dump_json())
-    return spark is not None
+    if not _is_of(database, found):
+        raise _foreign(store, found)
 
 
-def has_own_mark(database: DistributionDatabase, store: str) -> bool:
+def has_own_mark(database: DistributionDatabase, store: CommandStore) -> bool:
     """Return whether the store is marked as this distribution database's; False where it is not reached from here."""
     try:
-        found = StoreFolders(store).read(MARK)
-    except ConfigurationError:
+        found = store.read_text(MARK)
+    except ReplicationError:
         return False
     return found is not None and _is_of(database, found)
-
-
-def _in(store: str) -> str:
-    return f"{store.rstrip('/')}/{MARK}"
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"store: {path} cannot be read: {error}", remedy="let this user read and write all of the store"
-        ) from error
 
 
 def _is_of(database: DistributionDatabase, text: str) -> bool:
@@ -141,13 +95,14 @@ def _parsed(text: str) -> StoreMark | None:
         return None
 
 
-def _foreign(store: str, text: str) -> ConfigurationError:
+def _foreign(store: CommandStore, text: str) -> ConfigurationError:
     found = _parsed(text)
     whose = (
         f"distribution database {found.distribution_database}, {found.distribution_id}" if found else "another program"
     )
     return ConfigurationError(
-        f"distributor.store: {store!r} belongs to {whose}: the clean-up of one would remove the batches of the other",
+        f"distributor.store: {store.url!r} belongs to {whose}: the clean-up of one would remove the batches of the "
+        "other",
         remedy=f"give this publication a store of its own; where that distribution database is no more, remove "
-        f"{_in(store)}, and run `tranrepl setup FILE`",
+        f"{path_in(store, MARK)}, and run `tranrepl setup FILE`",
     )

@@ -3,60 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl.distributor.command_store import CommandStore, path_in
 from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.distributor.store import folder_path
-from tranrepl.distributor.store_folders import store_filesystem
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.position import seqnos_of_one_place
 
 _ROWS_AT_ONCE = 1000
 
 
-def read_folder(path: str, chosen: pc.Expression, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the commands of a batch's folder. Raises ConfigurationError where the store cannot be read from here."""
-    schema, batches = scan_folder(path, chosen, columns)
-    return pa.Table.from_batches(batches, schema)
+def read_folder(
+    store: CommandStore, folder: str, chosen: pc.Expression, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Return the commands of a batch's folder. Raises ReplicationError where the store cannot be read from here."""
+    return pa.concat_tables(scan_folder(store, folder, chosen, columns))
 
 
 def scan_folder(
-    path: str, chosen: pc.Expression, columns: Sequence[str] | None = None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return what `read_folder` does, a bounded number at a time, in the order in which they were stored."""
+    store: CommandStore, folder: str, chosen: pc.Expression, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield what `read_folder` returns, a bounded number at a time, in the order in which they were stored; at least
+    one table."""
     # It loads pandas, and most that import this module read nothing.
     import pyarrow.dataset as ds
 
-    with _readable(path):
-        filesystem, inside = store_filesystem(path)
-        dataset = ds.dataset(inside, filesystem=filesystem, format="parquet")
-        scanner = dataset.scanner(
-            filter=chosen,
-            columns=None if columns is None else list(columns),
-            batch_size=_ROWS_AT_ONCE,
-            batch_readahead=1,
-            fragment_readahead=1,
-        )
-        return scanner.projected_schema, _batches(path, scanner.to_batches())
-
-
-def _batches(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with _readable(path):
-        yield from batches
-
-
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
     try:
-        yield
+        with store.open(folder) as file:
+            scanner = (
+                ds.ParquetFileFormat()
+                .make_fragment(file)
+                .scanner(
+                    filter=chosen,
+                    columns=None if columns is None else list(columns),
+                    batch_size=_ROWS_AT_ONCE,
+                    batch_readahead=1,
+                    fragment_readahead=1,
+                )
+            )
+            yield scanner.projected_schema.empty_table()
+            for batch in scanner.to_batches():
+                yield pa.Table.from_batches([batch])
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigurationError(
-            f"store: {path} cannot be read: {str(error).splitlines()[0]}",
+            f"store: {path_in(store, folder)} cannot be read: {str(error).splitlines()[0]}",
             remedy="this reads the store itself: it must be reachable from here",
         ) from error
 
@@ -65,7 +59,7 @@ def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after
     """Return the `xact_seqno` of the first stored transaction after another one; None where there is none."""
     for batch in batches:
         seqnos = read_folder(
-            folder_path(record, batch.folder), pc.field("xact_seqno") > pa.scalar(after, pa.binary()), ["xact_seqno"]
+            record.store, batch.folder, pc.field("xact_seqno") > pa.scalar(after, pa.binary()), ["xact_seqno"]
         )["xact_seqno"]
         if len(seqnos):
             return bytes(pc.min(seqnos).as_py())
@@ -74,16 +68,16 @@ def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after
 
 def holds_transaction(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: bytes) -> bool:
     """Return whether a transaction of this place in the log is among these batches, as far as is known here: a
-    store that only Spark reaches may hold it."""
+    store that cannot be read may hold it."""
     first, last = seqnos_of_one_place(xact_seqno)
     same = (pc.field("xact_seqno") >= pa.scalar(first, pa.binary())) & (
         pc.field("xact_seqno") <= pa.scalar(last, pa.binary())
     )
     for batch in batches:
         try:
-            if len(read_folder(folder_path(record, batch.folder), same, ["xact_seqno"])):
+            if len(read_folder(record.store, batch.folder, same, ["xact_seqno"])):
                 return True
-        except ConfigurationError:
+        except ReplicationError:
             return True
     return False
 
@@ -92,7 +86,7 @@ def is_stored(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: b
     """Return whether a transaction's commands are among those of these batches."""
     own = [it for it in batches if it.first_xact_seqno <= xact_seqno <= it.last_xact_seqno]
     same = pc.field("xact_seqno") == pa.scalar(xact_seqno, pa.binary())
-    return any(len(read_folder(folder_path(record, it.folder), same, ["xact_seqno"])) for it in own)
+    return any(len(read_folder(record.store, it.folder, same, ["xact_seqno"])) for it in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +103,8 @@ def count_after(record: PublicationRecord, batch: Batch, xact_seqno: bytes) -> S
     Raises ConfigurationError where the store cannot be read from here.
     """
     later = pc.field("xact_seqno") > pa.scalar(xact_seqno, pa.binary())
-    _, stored = scan_folder(folder_path(record, batch.folder), later, ["xact_seqno", "commit_time"])
     transactions, commands, since, last = 0, 0, None, None
-    for rows in stored:
+    for rows in scan_folder(record.store, batch.folder, later, ["xact_seqno", "commit_time"]):
         if not len(rows):
             continue
         seqnos = rows["xact_seqno"]

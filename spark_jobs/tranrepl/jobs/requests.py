@@ -35,19 +35,6 @@ class LogReaderRequest(BaseModel):
         return list(dict.fromkeys([self.publication.publisher.connection, self.publication.distributor.connection]))
 
 
-class StoreCheckRequest(BaseModel):
-    """Write into the store and remove it again: `check`, where the store is no mounted path."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    job: Literal["store_check"] = "store_check"
-    publication: Publication
-
-    def connection_ids(self) -> list[str]:
-        """Return no connection: the job needs none."""
-        return []
-
-
 class _SubscriptionRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

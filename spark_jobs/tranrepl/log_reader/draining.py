@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tranrepl.distributor.command_file import mounted_path
+from tranrepl.distributor.command_file import discard
 from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.distributor.store import folder_path, new_folder, remove_folder
 from tranrepl.distributor.store_mark import require_own_store
 from tranrepl.errors import ErrorReport, InternalError
 from tranrepl.failpoint import Failpoint, reach
@@ -51,6 +50,7 @@ class _Written:
     """What one task of a Spark action read, and wrote to a folder of the store."""
 
     folder: str
+    """Empty where nothing was written."""
     read: LogRead
 
 
@@ -63,7 +63,7 @@ class LogReader:
         self._settings = request.publication.log_reader
         self._opened = opened
         self._record: PublicationRecord = opened.record
-        require_own_store(opened.database, opened.record.store, spark)
+        require_own_store(opened.database, opened.record.store)
         self._start = opened.start
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
         notices: list[str] = []
@@ -76,7 +76,7 @@ class LogReader:
         )
         self._schema.look_for_pending(self._articles)
         self.clock = opened.publisher.clock_difference().minus(opened.database.clock_difference())
-        self._two_at_once = spark.sparkContext.defaultParallelism > 1 and mounted_path(self._record.store) is not None
+        self._two_at_once = spark.sparkContext.defaultParallelism > 1
         seqno = self._record.registered_xact_seqno
         self.result = JobResult(last_xact_seqno=seqno.hex() if seqno else None, notices=tuple(notices))
         self.record_progress: Callable[[JobResult], None] = _record_nothing
@@ -243,12 +243,12 @@ class LogReader:
     def _write(self, ranges: Sequence[LogRange]) -> list[_Written]:
         from tranrepl.log_reader.storing import store_commands
 
-        folders = [new_folder() for _ in ranges]
         with self._timed("read_to_store"):
-            reads = store_commands(self._spark, ranges, [folder_path(self._record, it) for it in folders])
+            written = [_Written(*it) for it in store_commands(self._spark, ranges, self._record.store)]
+        reads = (it.read for it in written)
         slowest = max(reads, key=lambda it: it.read_seconds + it.decode_seconds + it.transform_seconds)
         self._add_seconds(read=slowest.read_seconds, decode=slowest.decode_seconds, transform=slowest.transform_seconds)
-        return [_Written(*it) for it in zip(folders, reads, strict=True)]
+        return written
 
     def _register(self, written: _Written) -> None:
         begun = self._schema.begun_by(written.read)
@@ -300,8 +300,7 @@ class LogReader:
         self.record_progress(self.result)
 
     def _remove(self, written: Sequence[_Written]) -> None:
-        for it in written:
-            remove_folder(self._spark, folder_path(self._record, it.folder))
+        discard(self._record.store, (it.folder for it in written if it.folder))
 
     def _add(self, batch: Batch, read: LogRead, articles: Sequence[RegisteredArticle]) -> None:
         self.result = self.result.plus(result_of(batch, read, articles))

@@ -6,20 +6,17 @@ registered, with nothing of it stored: the log reader drains the log from there.
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tranrepl.agent_loop import AGAIN_SECONDS, RECORD_SECONDS
 from tranrepl.connections import Connection
-from tranrepl.distributor.command_file import mounted_path, publish, write_few_commands
+from tranrepl.distributor.command_file import discard, write_few_commands
+from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, RunRow, StoredToken
 from tranrepl.distributor.notifications import YIELD, Listener
-from tranrepl.distributor.store import folder_path, new_folder
-from tranrepl.errors import FencedError, InternalError, ReplicationError
+from tranrepl.errors import FencedError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
@@ -33,8 +30,6 @@ from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.log_stream import LogStream, OpenLogStream, StreamEndedError
 from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, Why
 
-_GATHERED_SECONDS = 0.02
-"""How long transactions are gathered for a batch."""
 _LOOK_SECONDS = 0.005
 _IDLE_SECONDS = 1.0
 """How soon it sees that its listening session was lost."""
@@ -75,7 +70,7 @@ class LogFollowing(LastingTask):
 class _Stored:
     """What is in a folder of the store, and not registered."""
 
-    folder: Path
+    folder: str
     batch: Batch | None
     tokens: Sequence[StoredToken]
 
@@ -140,7 +135,7 @@ class _Follower:
             # Of other people's transactions, the server tells one by one how far it is.
             time.sleep(_LOOK_SECONDS / 5)
             return None
-        wait = stream.arrived_at + _GATHERED_SECONDS - time.monotonic()
+        wait = stream.arrived_at + self.record.store.gathered_seconds - time.monotonic()
         full = stream.arrived_bytes >= _FULL_BYTES
         if wait > 0 and not full:
             time.sleep(min(wait, _LOOK_SECONDS))
@@ -152,27 +147,19 @@ class _Follower:
 
     def _store(self, stream: OpenLogStream) -> Why | None:
         """Store and register what has arrived; nothing where something is out of the ordinary."""
-        started, folder = time.perf_counter(), new_folder()
-        path = mounted_path(folder_path(self.record, folder))
-        part = stream.take()
-        if path is None:
-            raise InternalError("a log is followed into a store that is no mounted path")
+        started, part, store = time.perf_counter(), stream.take(), self.record.store
         if part is None:
             return Why.UNUSUAL
-        with _removed_where_it_fails(path):
-            read, file = _written(path, stream, part)
+        read, folder = _written(store, stream, part)
         unsigned = read.unsigned is not None and not self.following.warned_of_unsigned
         if part.end is None or unsigned or not _is_ordinary(read):
-            shutil.rmtree(path, ignore_errors=True)
+            discard(store, [folder])
             return Why.UNUSUAL
         batch = batch_of(folder, read, self.following.clock)
         if batch is None:
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with _removed_where_it_fails(path):
-                publish(path, file)
+            discard(store, [folder])
         stored = time.perf_counter()
-        self._register(stream, part.end, _Stored(path, batch, stored_tokens(read, self.following.clock)))
+        self._register(stream, part.end, _Stored(folder, batch, stored_tokens(read, self.following.clock)))
         seconds = {"read_to_store": stored - started, "register": time.perf_counter() - stored}
         done = JobResult() if batch is None else result_of(batch, read, self.following.articles)
         self.total = self.total.plus(done.model_copy(update={"phases": seconds}))
@@ -189,7 +176,7 @@ class _Follower:
             )
         except FencedError:
             if stored is not None:
-                shutil.rmtree(stored.folder, ignore_errors=True)
+                discard(self.record.store, [stored.folder])
             raise
         reach(Failpoint.REGISTERED)
         self._passed_over_at = time.monotonic()
@@ -211,21 +198,11 @@ class _Follower:
             self.database.history.record_progress(self.following.row, self._timed())
 
 
-@contextmanager
-def _removed_where_it_fails(folder: Path) -> Iterator[None]:
-    """Leave no folder in a store that is full."""
-    try:
-        yield
-    except ReplicationError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _written(folder: Path, stream: OpenLogStream, part: LogPart) -> tuple[LogRead, str]:
-    """Write the part's commands to a file that no reader sees yet. Return the account of it, and the file's name."""
+def _written(store: CommandStore, stream: OpenLogStream, part: LogPart) -> tuple[LogRead, str]:
+    """Write the part's commands to the store. Return the account of it, and the folder."""
     accounts: list[LogRead] = []
-    file = write_few_commands(folder, read_part(stream.log, stream.filters, part, accounts.append))
-    return accounts[-1], file
+    folder = write_few_commands(store, read_part(stream.log, stream.filters, part, accounts.append))
+    return accounts[-1], folder
 
 
 def _is_ordinary(read: LogRead) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, AgentRun
 from tranrepl.connections import Connection
-from tranrepl.distributor.command_file import mounted_path
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.notifications import YIELD, Listener
 from tranrepl.errors import ConfigurationError, TransientError
@@ -139,7 +138,7 @@ class LogReaderRun(AgentRun):
 
     def _following(self, opened: OpenLogReader, reader: LogReader) -> LogFollowing | None:
         """Return how the log is followed; None where it cannot be."""
-        if mounted_path(opened.record.store) is None or time.monotonic() < self._refused_until:
+        if time.monotonic() < self._refused_until:
             return None
         # The articles after the version that says by which of them is read.
         record = self.database.publications.get(self._publication.publication)

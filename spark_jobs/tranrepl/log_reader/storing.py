@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tranrepl.distributor.command_file import mounted_path, publish, write_commands
-from tranrepl.errors import ConfigurationError, InternalError, ReplicationError, TransientError
+from tranrepl.distributor.command_file import write_commands
+from tranrepl.distributor.command_store import CommandStore
+from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.log_reader.reading import read_commands
-from tranrepl.model.command_rows import ROW_LAYOUT_DDL
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.spark.pyarrow_setup import prepare_worker
 from tranrepl.spark.submission import is_lost_worker
 
-Report = Callable[[int, LogRead, str | None], None]
-"""Take a range's number, the account of its read, and the file of its commands."""
-_Account = tuple[int, str, str | None]
+Report = Callable[[int, LogRead, str], None]
+"""Take a range's number, the account of its read, and the folder of its commands; no folder where there is an error."""
+_Account = tuple[int, str, str]
 
 
 class Accounts(AccumulatorParam[list[_Account]]):
@@ -36,86 +34,49 @@ class Accounts(AccumulatorParam[list[_Account]]):
         return [*value1, *value2]
 
 
-def store_commands(spark: SparkSession, ranges: Sequence[LogRange], paths: Sequence[str]) -> list[LogRead]:
-    """Read the log and write each range's commands to its path, in a task of its own: in one reading, the log is one
-    ordered stream. Several take a store on a path that machines mount.
+def store_commands(spark: SparkSession, ranges: Sequence[LogRange], store: CommandStore) -> list[tuple[str, LogRead]]:
+    """Read the log and write each range's commands to a folder of the store, in a task of its own: in one reading, the
+    log is one ordered stream. Return the folders, with what was read.
 
     Not a Python data source: Spark would plan it again for every batch. Accounts come by an accumulator:
-    a row for it, or an observation, costs every row. Raises ConfigurationError where the store cannot be written.
+    a row for it, or an observation, costs every row.
     """
     accounts = spark.sparkContext.accumulator([], Accounts())
 
-    def report(number: int, account: LogRead, file: str | None) -> None:
-        accounts.add([(number, account.model_dump_json(), file)])
+    def report(number: int, account: LogRead, folder: str) -> None:
+        accounts.add([(number, account.model_dump_json(), folder)])
 
-    folders = [it for it in map(mounted_path, paths) if it is not None]
     try:
-        if folders:
-            # Without a plan: the JVM's first one is slow.
-            numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
-            numbers.foreachPartition(partial(_written, ranges, report, folders))
-        else:
-            (log,), (path,) = ranges, paths
-            one_row = spark.range(0, 1, 1, 1)
-            one_row.mapInArrow(partial(_commands, log, report), ROW_LAYOUT_DDL).write.parquet(path)
+        # Without a plan: the JVM's first one is slow.
+        numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
+        numbers.foreachPartition(partial(_written, ranges, report, store))
     except (PySparkException, Py4JError) as error:
-        raise store_error(paths[0], error) from error
+        raise failed_job(str(error)) from error
     # Of a task that Spark ran again, the last one counts.
-    reported = {number: (account, file) for number, account, file in accounts.value}
+    reported = {number: (folder, account) for number, account, folder in accounts.value}
     if len(reported) != len(ranges):
         raise InternalError("a read of the log gave no account of itself")
-    for number, folder in enumerate(folders):
-        if (file := reported[number][1]) is not None:
-            publish(folder, file)
-    return [LogRead.model_validate_json(reported[number][0]) for number in range(len(ranges))]
+    found = [reported[number] for number in range(len(ranges))]
+    return [(folder, LogRead.model_validate_json(account)) for folder, account in found]
 
 
-def _commands(log: LogRange, report: Report, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield commands (row layout), for `mapInArrow` over any one row."""
-    prepare_worker()
-    _consume(batches)
-    return read_commands(log, lambda account: report(0, account, None))
-
-
-def _written(ranges: Sequence[LogRange], report: Report, folders: Sequence[Path], numbers: Iterable[int]) -> None:
-    """Write each range's commands into a file of its folder, for `foreachPartition` over the ranges' numbers."""
+def _written(ranges: Sequence[LogRange], report: Report, store: CommandStore, numbers: Iterable[int]) -> None:
+    """Write each range's commands into a folder, for `foreachPartition` over the ranges' numbers."""
     prepare_worker()
     for number in list(numbers):
         accounts: list[LogRead] = []
         try:
-            file = write_commands(folders[number], read_commands(ranges[number], accounts.append))
-            report(number, accounts[-1], file)
+            folder = write_commands(store, read_commands(ranges[number], accounts.append))
+            report(number, accounts[-1], folder)
         except ReplicationError as error:
-            report(number, LogRead(error=error.report), None)
+            report(number, LogRead(error=error.report), "")
 
 
-def _consume(given: Iterable[object]) -> None:
-    """Read to the end: a worker that leaves something unread is not used again."""
-    for _ in given:
-        pass
-
-
-_STORE_FAILURES = (
-    "java.io.IOException",
-    "java.io.FileNotFoundException",
-    "AccessControlException",
-    "FileSystem",
-    "Mkdirs",
-)
-
-
-def store_error(path: str, error: Exception) -> ReplicationError:
-    """Return what ended a Spark action that writes to this path of the store."""
-    text = str(error)
+def failed_job(text: str) -> ReplicationError:
+    """Return the error of a Spark action that reads the log, by what Spark says of it."""
     if is_lost_worker(text):
         return TransientError(
             "the Python worker that read the log was killed; what it wrote is not registered",
             remedy="run again; where it happens again, give the executors more memory",
-        )
-    if any(failure in text for failure in _STORE_FAILURES) and "PythonException" not in text:
-        cause = next((line for line in text.splitlines() if any(it in line for it in _STORE_FAILURES)), text[:200])
-        return ConfigurationError(
-            f"store: {path} cannot be written: {cause.strip()}",
-            remedy="distributor.store must be a path that Spark can write",
         )
     return InternalError(f"the log reader's Spark job failed: {text.strip()[:2000]}")

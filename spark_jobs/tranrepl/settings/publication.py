@@ -147,9 +147,9 @@ class DistributorSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the distribution database."""
     store: Annotated[str, Field(min_length=1)]
-    """Where commands are stored: an absolute path, or a URL that Spark can write (s3a://…, hdfs://…). A store belongs
-    to one distribution database, whose clean-up removes batches that are not registered there: a file in it says whose
-    it is, and others are refused. Publications of one distribution database may share it."""
+    """Where commands are stored: an absolute path that every Spark worker mounts. A store belongs to one distribution
+    database, whose clean-up removes batches that are not registered there: a file in it says whose it is, and others
+    are refused. Publications of one distribution database may share it."""
     min_distretention: Annotated[Hours, Field(ge=0)] = 0
     """Hours that a stored batch is kept at least, also when every subscription has it."""
     max_distretention: Annotated[Hours, Field(ge=1)] = 72

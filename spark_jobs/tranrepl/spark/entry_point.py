@@ -18,7 +18,6 @@ from tranrepl.jobs.requests import (
     DistributionRequest,
     LogReaderRequest,
     SnapshotRequest,
-    StoreCheckRequest,
     ValidationRequest,
 )
 from tranrepl.jobs.results import JobResult
@@ -31,9 +30,7 @@ from tranrepl.spark.without_pandas import without_pandas
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Request = TypeVar(
-    "Request", LogReaderRequest, DistributionRequest, SnapshotRequest, ValidationRequest, StoreCheckRequest
-)
+Request = TypeVar("Request", LogReaderRequest, DistributionRequest, SnapshotRequest, ValidationRequest)
 Run = Callable[["SparkSession", Request, Mapping[str, Connection]], JobResult]
 """What a job does in its session."""
 

@@ -106,7 +106,7 @@ def write_private(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-EntryPoint = Literal["log_reader", "distribution", "snapshot", "validation", "store_check", "run"]
+EntryPoint = Literal["log_reader", "distribution", "snapshot", "validation", "run"]
 
 
 def entry_point(job: EntryPoint) -> Path:

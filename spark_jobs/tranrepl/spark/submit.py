@@ -15,7 +15,6 @@ from tranrepl.jobs.requests import (
     DistributionRequest,
     LogReaderRequest,
     SnapshotRequest,
-    StoreCheckRequest,
     ValidationRequest,
 )
 from tranrepl.jobs.results import JobResult
@@ -29,7 +28,7 @@ from tranrepl.spark.submission import (
     write_private,
 )
 
-Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest | StoreCheckRequest
+Request = LogReaderRequest | DistributionRequest | SnapshotRequest | ValidationRequest
 
 _LAST_LINES = 30
 _KILLED = frozenset(status for it in (signal.SIGKILL, signal.SIGTERM) for status in (-it, 128 + it))

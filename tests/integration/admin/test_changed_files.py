@@ -104,7 +104,7 @@ def test_a_log_reader_that_reads_while_setup_changes_a_definition_reads_on(site:
     insert_transactions(site, 1)
     site.run()
     site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
-    with ChildJob(LOG_READER, site, f"{Failpoint.PUBLISHED}/stop") as reader:
+    with ChildJob(LOG_READER, site, f"{Failpoint.STORED}/stop") as reader:
         reader.wait_until_it_stands_still()
         changed.set_up()
         reader.go_on()

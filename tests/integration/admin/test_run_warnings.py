@@ -15,7 +15,7 @@ from support.observed import distribution_rows
 from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.early_warnings import EarlyWarning, WarningKind, missed_at, new_early_warnings
-from tranrepl.distributor.store_folders import store_space
+from tranrepl.distributor.store import store_at
 from tranrepl.topology import Topology
 
 
@@ -112,7 +112,7 @@ def test_without_a_schedule_no_run_is_missed(site: Site) -> None:
 
 def test_a_store_that_is_nearly_full_is_told(site: Site) -> None:
     store = site.publication.distributor
-    space = store_space(store.store)
+    space = store_at(store.store).space()
     assert space is not None
     disk = os.statvfs(Path(store.store).parent)
     part = min(disk.f_bavail / disk.f_blocks, disk.f_favail / disk.f_files if disk.f_files else 1)
@@ -131,8 +131,7 @@ def test_a_store_that_is_nearly_full_is_told(site: Site) -> None:
 
 
 def test_a_store_that_is_not_mounted_here_tells_nothing() -> None:
-    assert store_space("s3a://bucket/store") is None
-    assert store_space("file:///nowhere/at/all") is not None
+    assert store_at("file:///nowhere/at/all").space() is not None
 
 
 def test_what_is_told_of_a_publisher_stays_told_while_it_is_away(site: Site) -> None:

@@ -7,7 +7,6 @@ import shutil
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,8 +21,7 @@ from tranrepl.admin.check import check
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.admin.teardown import plan_teardown, tear_down
 from tranrepl.distributor.cleanup import ORPHAN_AGE
-from tranrepl.distributor.store import read_file, write_file
-from tranrepl.distributor.store_mark import MARK, require_own_store
+from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError
 
 _FOREIGN = r"belongs to distribution database \w+, .* would remove the batches of the other"
@@ -163,25 +161,3 @@ def test_a_copy_of_the_distribution_database_has_its_store(site: Site, postgres:
     clean_up(site.topology)
     site.set_up()
     postgres.drop_database(f"{before}_restored")
-
-
-@pytest.mark.spark
-def test_spark_marks_a_store_that_it_alone_reaches(
-    site: Site, other: Site, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = f"file://{tmp_path}/only"
-    path = f"{store}/{MARK}"
-    assert read_file(spark, path) is None
-    write_file(spark, path, "text")
-    assert read_file(spark, path) == "text"
-    (tmp_path / "only" / MARK).unlink()
-    # As if no path were mounted.
-    monkeypatch.setattr("tranrepl.distributor.store_mark.mounted_path", lambda _: None)
-    other.set_up()
-    with site.topology.distributor() as database, other.topology.distributor() as another:
-        assert not require_own_store(database, store)
-        assert require_own_store(database, store, spark)
-        assert require_own_store(database, store)
-        for given in (None, spark):
-            with pytest.raises(ConfigurationError, match=_FOREIGN):
-                require_own_store(another, store, given)

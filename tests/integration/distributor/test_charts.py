@@ -21,6 +21,7 @@ from tranrepl.distributor.monitoring import measurements
 from tranrepl.distributor.monitoring.charts import Charts, charts
 from tranrepl.distributor.monitoring.period import Period
 from tranrepl.distributor.monitoring.publication import find_publication
+from tranrepl.distributor.store import store_at
 from tranrepl.distributor.tables import (
     RunStatus,
     msdistribution_history,
@@ -220,7 +221,7 @@ def test_every_series_is_what_a_calculation_from_each_command_has(distribution: 
 
 def test_what_a_delivery_measured_and_clean_up_added_up_is_what_the_charts_have(distribution: Connection) -> None:
     latencies = defaultdict(list)
-    record = PublicationRecord(1, "large", "store", "slot", None, None)
+    record = PublicationRecord(1, "large", store_at("store"), "slot", None, None)
     seen = _watched(distribution, random.Random(7))
     period = Period(2 * _HOUR, 84, _NOW)
     with DistributionDatabase(distribution) as database:

@@ -84,7 +84,7 @@ def test_a_run_that_ends_within_batches_put_together_ends_there(site: Site) -> N
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("failpoint", [Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.MERGED])
+@pytest.mark.parametrize("failpoint", [Failpoint.STORED, Failpoint.MERGED])
 def test_a_merge_killed_before_it_is_registered_has_done_nothing(failpoint: Failpoint, site: Site) -> None:
     assert ChildJob(CLEANUP, site, failpoint).killed()
     assert _counts(site) == (40, 40)

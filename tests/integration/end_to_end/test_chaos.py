@@ -27,8 +27,7 @@ from tranrepl.failpoint import Failpoint
 _FAILPOINTS: dict[Job, list[Failpoint]] = {
     LOG_READER: [
         Failpoint.FETCHED,
-        Failpoint.STAGED,
-        Failpoint.PUBLISHED,
+        Failpoint.STORED,
         Failpoint.REGISTERED,
         Failpoint.ADVANCED,
     ],

@@ -38,8 +38,7 @@ _TRANSACTIONS = 70
 
 _OF_LOG_READER = [
     Failpoint.FETCHED,
-    Failpoint.STAGED,
-    Failpoint.PUBLISHED,
+    Failpoint.STORED,
     Failpoint.REGISTERED,
     Failpoint.ADVANCED,
 ]
@@ -81,7 +80,7 @@ def test_a_log_reader_killed_anywhere_stores_all_once_when_rerun(failpoint: Fail
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("failpoint", [Failpoint.STAGED, Failpoint.PUBLISHED, Failpoint.REGISTERED])
+@pytest.mark.parametrize("failpoint", [Failpoint.STORED, Failpoint.REGISTERED])
 def test_a_log_reader_killed_at_either_of_two_ranges_stores_all_once(
     failpoint: Failpoint, databases: DatabasesFactory, tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ class _Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "failpoint", [Failpoint.PUBLISHED, Failpoint.SCHEMA_CHANGED, Failpoint.REGISTERED, Failpoint.ADVANCED]
+    "failpoint", [Failpoint.STORED, Failpoint.SCHEMA_CHANGED, Failpoint.REGISTERED, Failpoint.ADVANCED]
 )
 def test_a_log_reader_that_dies_at_a_schema_change_goes_on(
     site: Site, failpoint: Failpoint, monkeypatch: pytest.MonkeyPatch

@@ -364,8 +364,7 @@ def test_one_that_finds_its_slot_moved_by_another_is_overtaken(site: Site) -> No
     "failpoint",
     [
         pytest.param(Failpoint.FETCHED, marks=pytest.mark.slow),
-        pytest.param(Failpoint.STAGED, marks=pytest.mark.slow),
-        Failpoint.PUBLISHED,
+        Failpoint.STORED,
         Failpoint.REGISTERED,
         pytest.param(Failpoint.ADVANCED, marks=pytest.mark.slow),
     ],

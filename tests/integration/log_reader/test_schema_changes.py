@@ -15,7 +15,7 @@ from support.databases import Databases
 from support.in_process import read_log_into_store
 from support.site import Site, execute
 from tranrepl.admin.check import check
-from tranrepl.distributor.store import folder_path
+from tranrepl.distributor.command_store import path_in
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.schema_changes import SchemaFollower
@@ -59,7 +59,7 @@ def _stored(site: Site) -> list[dict[str, object]]:
     """Return all stored commands, in order."""
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
-        folders = [folder_path(record, it.folder) for it in database.batches.after(record, bytes(8))]
+        folders = [path_in(record.store, it.folder) for it in database.batches.after(record, bytes(8))]
         tables = [ds.dataset(it, format="parquet", schema=ROW_LAYOUT).to_table() for it in folders]
         rows: list[dict[str, object]] = pa.concat_tables(tables).to_pylist() if tables else []
         stored = database.schema_changes.after(record, bytes(8))

@@ -13,8 +13,7 @@ import pytest
 from support.example_publication import EXAMPLE
 from tranrepl.admin.check import in_numbers
 from tranrepl.admin.early_warnings import longest_pause
-from tranrepl.admin.mounted_store import store_problems
-from tranrepl.admin.store_check import store_error
+from tranrepl.distributor.store import store_at
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.publisher.postgres.article_check import likely_table
@@ -97,26 +96,27 @@ def test_a_java_that_cannot_be_started_is_refused(tmp_path: Path, monkeypatch: p
         require_java()
 
 
-@pytest.mark.parametrize("store", ["s3a://bucket/path", "hdfs://host/path"])
-def test_a_store_elsewhere_is_left_to_the_job(store: str) -> None:
-    assert list(store_problems(store)) == []
-
-
 @pytest.mark.parametrize("scheme", ["", "file://", "file:"])
 def test_a_local_store_that_can_be_made_has_no_problem(scheme: str, tmp_path: Path) -> None:
-    assert list(store_problems(f"{scheme}{tmp_path}/not/yet/there")) == []
+    assert list(store_at(f"{scheme}{tmp_path}/not/yet/there").problems()) == []
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("store", ["store", "./store", "file:store"])
 def test_a_relative_store_is_refused(store: str) -> None:
-    assert [problem.message for problem in store_problems(store)] == [f"distributor.store: {store!r} is relative"]
+    assert [problem.message for problem in store_at(store).problems()] == [f"distributor.store: {store!r} is relative"]
+
+
+@pytest.mark.parametrize("store", ["s3a://bucket/path", "hdfs://host/path"])
+def test_a_store_that_only_spark_would_reach_is_refused(store: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{store}': no store is at {store.partition('/')[0]}//"):
+        store_at(store)
 
 
 def test_a_store_below_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    (problem,) = store_problems(f"{file}/store")
+    (problem,) = store_at(f"{file}/store").problems()
     assert problem.message == f"distributor.store: '{file}/store': {file} is not a folder"
 
 
@@ -132,21 +132,21 @@ def test_a_store_in_a_folder_that_we_may_not_enter_is_refused(tmp_path: Path, mo
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", stat)
         patched.setattr(os, "access", lambda *_: False)
-        (problem,) = store_problems(f"{tmp_path}/store")
+        (problem,) = store_at(f"{tmp_path}/store").problems()
     assert problem.message == f"distributor.store: '{tmp_path}/store': {tmp_path} is not writable for this user"
 
 
 def test_the_store_is_written_and_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
-    assert list(store_problems(str(tmp_path / "kept"))) == []
-    assert list(store_problems(f"file://{tmp_path}/new/store")) == []
+    assert list(store_at(str(tmp_path / "kept")).problems()) == []
+    assert list(store_at(f"file://{tmp_path}/new/store").problems()) == []
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "kept"]
 
 
 def test_a_full_store_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
     try:
-        (problem,) = store_problems(str(tmp_path))
+        (problem,) = store_at(str(tmp_path)).problems()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert "cannot be written: File too large" in problem.message
@@ -199,18 +199,6 @@ def test_without_spark_submit_the_way_to_it_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("PATH", str(_spark(tmp_path / "other", "3.5.1") / "bin"))
     with pytest.raises(ConfigurationError, match=r"starts Spark 3\.5"):
         require_fitting_spark()
-
-
-def test_a_store_without_its_jars_or_rights_is_told_with_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPARK_HOME", raising=False)
-    missing = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
-    said = store_error("s3a://bucket/store", f"An error occurred.\n: {missing}\n\tat org.apache")
-    assert said.message == f"distributor.store: 's3a://bucket/store': Spark cannot write there: {missing}"
-    assert f"spark.jars.packages org.apache.hadoop:hadoop-aws:{hadoop_version()}" in (said.report.remedy or "")
-    denied = "Caused by: java.nio.file.AccessDeniedException: s3a://bucket/store: no credentials"
-    assert "give Spark credentials" in (store_error("s3a://bucket/store", denied).report.remedy or "")
-    away = ": java.net.ConnectException: Call From here to there failed"
-    assert "check the host and port" in (store_error("hdfs://there:1/store", away).report.remedy or "")
 
 
 def test_a_check_ends_with_what_it_counted() -> None:

@@ -13,8 +13,9 @@ import pytest
 from tranrepl.distribution import stored_range
 from tranrepl.distribution.stored_range import StoredRange
 from tranrepl.distributor import command_file
-from tranrepl.distributor.command_file import publish, stored_files, write_commands
+from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
+from tranrepl.distributor.store import store_at
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
@@ -25,8 +26,7 @@ _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def _stored(store: Path, first: int, commands: int, image: str) -> Batch:
     """Store a batch of so many transactions, each with one INSERT."""
-    folder = f"from_{first}"
-    publish(store / folder, write_commands(store / folder, [_rows(range(first, first + commands), image)]))
+    folder = write_commands(store_at(str(store)), [_rows(range(first, first + commands), image)])
     weight = commands * len(image)
     return Batch(folder, _seqno(first), _seqno(first + commands - 1), _NOON, _NOON, commands, commands, weight)
 
@@ -54,7 +54,7 @@ def _seqno(number: int) -> bytes:
 
 def test_wide_rows_are_read_few_at_a_time_among_narrow_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_range, "_HANDED_OVER_BYTES", 1_000_000)
-    record = PublicationRecord(1, "purchasing", str(tmp_path), "slot", None, None)
+    record = PublicationRecord(1, "purchasing", store_at(str(tmp_path)), "slot", None, None)
     batches = (_stored(tmp_path, 1, 30_000, "1\tx"), _stored(tmp_path, 40_000, 200, "y" * 20_000))
     read = list(StoredRange(record, batches, _seqno(0), _seqno(50_000), None).commands())
     numbers = [int.from_bytes(it, "big") for rows in read for it in rows["xact_seqno"].to_pylist()]
@@ -66,11 +66,12 @@ def test_wide_rows_are_read_few_at_a_time_among_narrow_ones(tmp_path: Path, monk
 @pytest.mark.parametrize("end", ["last", "before"])
 def test_row_groups_outside_the_range_are_not_read(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_file, "_ROW_GROUP_BYTES", 1)
-    record = PublicationRecord(1, "purchasing", str(tmp_path), "slot", None, None)
+    record = PublicationRecord(1, "purchasing", store_at(str(tmp_path)), "slot", None, None)
     groups = [_rows(range(it, it + 1), "1\tx") for it in range(1, 31)]
-    publish(tmp_path / "one", write_commands(tmp_path / "one", groups))
-    batch = Batch("one", _seqno(1), _seqno(30), _NOON, _NOON, 30, 30, log_bytes=10_000_000)
-    (file,) = stored_files(tmp_path / "one")
+    batch = Batch(
+        write_commands(record.store, groups), _seqno(1), _seqno(30), _NOON, _NOON, 30, 30, log_bytes=10_000_000
+    )
+    (file,) = tmp_path.glob("*/*")
     with pq.ParquetFile(file) as stored:
         column = [stored.metadata.row_group(it).column(0) for it in range(stored.num_row_groups)]
     content = bytearray(file.read_bytes())
@@ -90,7 +91,7 @@ def test_row_groups_outside_the_range_are_not_read(end: str, tmp_path: Path, mon
 
 def _small(store: Path, count: int) -> tuple[PublicationRecord, tuple[Batch, ...]]:
     """So many batches of four transactions each."""
-    record = PublicationRecord(1, "purchasing", str(store), "slot", None, None)
+    record = PublicationRecord(1, "purchasing", store_at(str(store)), "slot", None, None)
     batches = []
     for first in range(1, 4 * count, 4):
         folder = store / f"from_{first}"

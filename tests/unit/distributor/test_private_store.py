@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tranrepl.admin.mounted_store import store_warnings
-from tranrepl.distributor.command_file import publish, write_commands, write_few_commands
+from tranrepl.distributor.command_file import write_commands, write_few_commands
+from tranrepl.distributor.command_store import FILE, CommandStore
+from tranrepl.distributor.store import store_at
 
-Write = Callable[[Path, Iterable[pa.RecordBatch]], str]
+Write = Callable[[CommandStore, Iterable[pa.RecordBatch]], str]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
@@ -21,22 +22,21 @@ def test_folders_and_files_are_their_users_alone(tmp_path: Path, umask: int, wri
     store = tmp_path / "above" / "store"
     before = os.umask(umask)
     try:
-        publish(store / "batch", write(store / "batch", []))
+        batch = write(store_at(str(store)), [])
     finally:
         os.umask(before)
     found = {it.relative_to(tmp_path).as_posix(): oct(it.stat().st_mode & 0o777) for it in tmp_path.rglob("*")}
-    (file,) = [it for it in found if it.startswith("above/store/batch/")]
-    assert found == {"above": "0o700", "above/store": "0o700", "above/store/batch": "0o700", file: "0o600"}
-    assert list(store_warnings(str(store))) == []
+    folder = f"above/store/{batch}"
+    assert found == {"above": "0o700", "above/store": "0o700", folder: "0o700", f"{folder}/{FILE}": "0o600"}
+    assert list(store_at(str(store)).warnings()) == []
 
 
 @pytest.mark.parametrize("place", [".", "batch", "batch/file"])
 def test_wider_rights_are_a_warning(tmp_path: Path, place: str) -> None:
     store = tmp_path / "the store"
-    publish(store / "batch", write_commands(store / "batch", []))
-    (file,) = (store / "batch").iterdir()
-    wider = file if place == "batch/file" else store / place
+    batch = store / write_commands(store_at(str(store)), [])
+    wider = {".": store, "batch": batch, "batch/file": batch / FILE}[place]
     wider.chmod(wider.stat().st_mode | 0o040)
-    (warning,) = store_warnings(str(store))
+    (warning,) = store_at(str(store)).warnings()
     assert f"chmod -R u+rwX,go= '{store}'" in warning
-    assert list(store_warnings("s3a://bucket/store")) == list(store_warnings(str(tmp_path / "none"))) == []
+    assert list(store_at(str(tmp_path / "none")).warnings()) == []

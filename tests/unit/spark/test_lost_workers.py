@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tranrepl.errors import ConfigurationError, TransientError
-from tranrepl.log_reader.storing import store_error
+from tranrepl.errors import TransientError
+from tranrepl.log_reader.storing import failed_job as failed_reading
 from tranrepl.spark.submission import is_lost_worker
 
 _CALL = "An error occurred while calling o46.collectToPython.\n: "
@@ -29,7 +29,7 @@ _DAEMON = "EOFException occurred while reading the port number from pyspark.daem
 )
 def test_a_killed_worker_is_transient(text: str) -> None:
     assert is_lost_worker(text)
-    assert isinstance(store_error("/store", Exception(text)), TransientError)
+    assert isinstance(failed_reading(text), TransientError)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,3 @@ def test_a_killed_worker_is_transient(text: str) -> None:
 )
 def test_what_fails_by_itself_is_not(text: str) -> None:
     assert not is_lost_worker(text)
-
-
-def test_a_store_that_is_full_is_a_configuration_error() -> None:
-    text = f"{_CALL}java.io.IOException: No space left on device{_STREAM}"
-    assert isinstance(store_error("/store", Exception(text)), ConfigurationError)

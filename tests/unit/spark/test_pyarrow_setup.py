@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tranrepl.distribution import stored_batches, stored_range, streams
+from tranrepl.distribution import stored_range, streams
 from tranrepl.log_reader import storing
 
 _MAKES_ARRAYS = """
@@ -89,11 +89,9 @@ def _nothing(*_: object) -> Any:
 
 
 _ENTRIES: dict[str, tuple[Any, Callable[[], Any]]] = {
-    "log into Spark": (storing, lambda: storing._commands(_nothing, _nothing, iter(()))),  # type: ignore[arg-type]
-    "log into a file": (storing, lambda: storing._written([], _nothing, [], iter(()))),
+    "log into a file": (storing, lambda: storing._written([], _nothing, _nothing, iter(()))),  # type: ignore[arg-type]
     "stored commands": (stored_range, lambda: list(stored_range.deliver_stored(_nothing, _nothing, iter(())))),  # type: ignore[arg-type]
     "stored commands, mapped": (stored_range, lambda: stored_range.map_stored(_nothing, _nothing, iter(()))),  # type: ignore[arg-type]
-    "commands from Spark": (stored_batches, lambda: stored_batches._prepared(_nothing, iter(()))),
     "a stream": (streams, lambda: list(streams.StreamDelivery(_nothing, 1, _nothing)(iter(())))),  # type: ignore[arg-type]
 }
 

@@ -8,7 +8,9 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.database.connection import DatabaseConnection
+from tranrepl.distributor.store import store_at
 from tranrepl.distributor.tables import (
     SubscriptionStatus,
     msarticle_subscriptions,
@@ -31,7 +33,7 @@ class PublicationRecord:
 
     publication_id: int
     publication: str
-    store: str
+    store: CommandStore
     log_name: str
     """The publication's name at the Publisher."""
     registered_xact_seqno: bytes | None
@@ -251,7 +253,7 @@ def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
     return PublicationRecord(
         fields["publication_id"],
         fields["publication"],
-        fields["store"],
+        store_at(fields["store"]),
         fields["slot_name"],
         bytes(seqno) if seqno is not None else None,
         Position(bytes(registered)) if registered is not None else None,
