@@ -14,7 +14,10 @@ from airflow.sdk.log import mask_secret
 from tranrepl.connections import Connection, from_environment, variable_name
 from tranrepl.errors import ConfigurationError
 
-_SECRET_OPTIONS = ("password", "secret", "client_key", "server_key")
+_SECRET_OPTIONS = (
+    *("password", "secret", "client_key", "server_key"),
+    *("session_token", "secret_access_key", "sas_token", "account_key", "connection_string", "keyfile_dict"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,11 @@ class Connection:
         return {name: _NOT_LIBPQ[name] for name, value in used(self.options).items() if name in _NOT_LIBPQ}
 
 
-_DRIVERS = {"pymysql": ("pymysql>=1.2", "mysql"), "pymssql": ("pymssql>=2.4", "mssql")}
+_DRIVERS = {
+    "pymysql": ("pymysql>=1.2", "mysql"),
+    "pymssql": ("pymssql>=2.4", "mssql"),
+    "obstore": ("obstore>=0.12", "object-store"),
+}
 """Drivers that are not installed with tranrepl: how pip knows them, and tranrepl's extra that has them, by module."""
 
 

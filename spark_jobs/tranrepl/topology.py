@@ -39,6 +39,12 @@ class Topology:
     def distributor_connection(self) -> Connection:
         return self.connections[self.publication.distributor.connection]
 
+    @property
+    def store_connection(self) -> Connection | None:
+        """The store's; None where machines use their own identity there, or none."""
+        name = self.publication.distributor.store_connection
+        return None if name is None else self.connections[name]
+
     def subscriber_connection(self, subscription: str) -> Connection:
         """Return the subscription's connection. Raises ConfigurationError where the publication has no such
         subscription."""
@@ -72,7 +78,9 @@ class Topology:
         """Return a sentence for each connection with options that are not used."""
         from tranrepl.subscriber.registry import dialect_of
 
-        unused = {it.connection_id: dialect_of(it).unused_options(it) for it in self.connections.values()}
+        store = self.store_connection
+        databases = [it for it in self.connections.values() if it != store]
+        unused = {it.connection_id: dialect_of(it).unused_options(it) for it in databases}
         return [
             f"connection {name}: of its extra is not used: {'; '.join(f'{it} ({why})' for it, why in options.items())}"
             for name, options in unused.items()
@@ -88,11 +96,11 @@ class Topology:
 
     def distributor(self) -> DistributionDatabase:
         """Open the distribution database, which connects when it is first asked."""
-        return DistributionDatabase(self.distributor_connection)
+        return DistributionDatabase(self.distributor_connection, self.store_connection)
 
     def store(self) -> CommandStore:
         """Return the store that the file names. Raises ConfigurationError where there is none of the kind."""
-        return store_at(self.publication.distributor.store)
+        return store_at(self.publication.distributor.store, self.store_connection)
 
     def subscriber(
         self, subscription: str, publisher_system: str | None, application: str

@@ -16,7 +16,6 @@ from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from tranrepl.admin.browse import BrowsedCommand, Selection, browse
 from tranrepl.connections import Connection
-from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.subscriber.registry import dialect_of
 
@@ -111,7 +110,7 @@ def distribution_rows(site: Site, *queries: str) -> Rows:
 
 def stored_commands(site: Site) -> list[BrowsedCommand]:
     """Return all registered commands, in order."""
-    with DistributionDatabase(site.databases.distribution) as database:
+    with site.topology.distributor() as database:
         record = database.publications.get(site.publication.publication)
         batches = database.batches.after(record, b"")
         dialect = dialect_of(site.connections[site.publication.subscriptions[0].connection])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -15,8 +14,7 @@ import pyarrow.parquet as pq
 from support.observed import distribution_rows, stored_commands
 from support.site import Site
 from tranrepl.distributor.command_file import write_commands
-from tranrepl.distributor.command_store import FILE
-from tranrepl.distributor.store import store_at
+from tranrepl.distributor.command_store import CommandStore
 from tranrepl.model.command_rows import ROW_LAYOUT, xact_seqno_numbers
 
 _ROW = """
@@ -29,16 +27,15 @@ SELECT publication_id, %s, %s, %s, %s, %s, %s, %s, %s FROM mspublications
 def store_in_small_batches(site: Site, transactions: int = 1) -> int:
     """Store what is registered in batches of so many transactions each, and return how many there are then. Jobs know
     of those alone."""
-    store = Path(site.publication.distributor.store)
+    store = site.topology.store()
     rows = distribution_rows(site, "SELECT folder FROM msrepl_batches ORDER BY first_xact_seqno")
-    folders = [store / str(folder) for (folder,) in rows]
-    tables = [pq.read_table(folder / FILE, partitioning=None) for folder in folders]
+    folders = [str(folder) for (folder,) in rows]
+    tables = [pq.read_table(pa.BufferReader(store.read(folder))) for folder in folders]
     batches = _cut(pa.concat_tables([ROW_LAYOUT.empty_table(), *tables]), transactions)
     with psycopg.connect(**site.databases.distribution.libpq_parameters("test")) as session:  # type: ignore[arg-type]
         session.execute("DELETE FROM msrepl_batches")
         session.cursor().executemany(_ROW, [_stored(store, batch) for batch in batches])
-    for folder in folders:
-        shutil.rmtree(folder)
+    store.remove(folders)
     return len(batches)
 
 
@@ -50,9 +47,9 @@ def _cut(commands: pa.Table, transactions: int) -> list[pa.RecordBatch]:
     return [whole.slice(start, end - start) for start, end in pairwise(cuts)]
 
 
-def _stored(store: Path, commands: pa.RecordBatch) -> tuple[object, ...]:
+def _stored(store: CommandStore, commands: pa.RecordBatch) -> tuple[object, ...]:
     """Write a batch and return what is registered of it."""
-    folder = write_commands(store_at(str(store)), [commands])
+    folder = write_commands(store, [commands])
     seqnos, times = commands["xact_seqno"].to_pylist(), commands["commit_time"].to_pylist()
     return folder, seqnos[0], seqnos[-1], min(times), max(times), len(set(seqnos)), len(commands), 100 * len(commands)
 

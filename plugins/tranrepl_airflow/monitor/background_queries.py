@@ -95,10 +95,12 @@ def _ask_publisher(key: tuple[str, str]) -> PublisherAnswer:
         return PublisherAnswer(problem=f"{type(error).__name__}")
 
 
-def _ask_store(store: str) -> StoreAnswer:
+def _ask_store(key: tuple[str, str | None]) -> StoreAnswer:
+    store, connection_id = key
     size = space = None
     with suppress(ReplicationError):
-        found = store_at(store)
+        ids = [] if connection_id is None else [connection_id]
+        found = store_at(store, *resolve_connections(ids).by_id.values())
         space = found.space()
         size = sum(it.bytes for it in found.folders())
     return StoreAnswer(size, space)
@@ -111,7 +113,7 @@ class BackgroundQueries:
     _publishers: CachedQuery[tuple[str, str], PublisherAnswer] = field(
         default_factory=lambda: CachedQuery(_ask_publisher, _LOG_CACHED_SECONDS)
     )
-    _stores: CachedQuery[str, StoreAnswer] = field(
+    _stores: CachedQuery[tuple[str, str | None], StoreAnswer] = field(
         default_factory=lambda: CachedQuery(_ask_store, _STORE_CACHED_SECONDS)
     )
 
@@ -119,6 +121,6 @@ class BackgroundQueries:
         """Return what the publication's Publisher said last; None before its first answer."""
         return self._publishers.last((publication.publisher.connection, publication.publication))
 
-    def store(self, folder: str) -> StoreAnswer | None:
+    def store(self, url: str, connection_id: str | None) -> StoreAnswer | None:
         """Return what was last known of a store; None before the first look."""
-        return self._stores.last(folder)
+        return self._stores.last((url, connection_id))

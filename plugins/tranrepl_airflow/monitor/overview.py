@@ -187,7 +187,8 @@ class OverviewQuestion:
 
     def _state(self, publication: MonitoredPublication, known: PublicationOverview) -> MonitoredState:
         shown = publication.publication in self.texts_of
-        kept, store = self.background.publisher(publication), self.background.store(known.store)
+        kept = self.background.publisher(publication)
+        store = self.background.store(known.store, publication.distributor.store_connection)
         warnings = _warnings(publication, known, kept, store)
         return MonitoredState(
             publication=publication.publication,

@@ -64,5 +64,5 @@ def query_store(publication: Publication, query: Callable[[DistributionDatabase]
 
 
 def _distribution_database(publication: Publication) -> DistributionDatabase:
-    connection_id = publication.distributor.connection
-    return DistributionDatabase(resolve_connections([connection_id]).by_id[connection_id])
+    connections = resolve_connections(publication.distributor.connection_ids).by_id.values()
+    return DistributionDatabase(*connections)

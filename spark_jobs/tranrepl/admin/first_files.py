@@ -36,7 +36,7 @@ publisher:
 distributor:
   # A PostgreSQL database, which `tranrepl setup FILE` fills with tables of its own.
   connection: distribution
-  # Where commands wait for their Subscribers: a path that every Spark worker mounts.
+  # Where commands wait for their Subscribers: a path that every Spark worker mounts, or s3://…, gs://…, az://…
   store: {store}
 
 # When it runs: cron, UTC. Leave it out for manual runs only.

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.object_store import KINDS as KINDS_OF_STORES
+from tranrepl.distributor.store import store_at
+from tranrepl.distributor.store_mark import has_own_mark
 from tranrepl.distributor.teardown import Registered, take_inventory
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.publisher.registry import KINDS, open_publisher
@@ -37,6 +42,8 @@ class PublicationEnds:
     """None where it is left as it is."""
     subscribers: Mapping[str, Connection]
     """By subscription, without those that are left as they are."""
+    store: Connection | None = None
+    """The store's, where it has one."""
 
     def subscription_key(self, subscription: str, system: str, publisher_db: str) -> SubscriptionKey:
         """Return how a subscription's rows at the Subscriber are named."""
@@ -57,6 +64,7 @@ def ends_of(topology: Topology, left: Left = LEFT_NOTHING) -> PublicationEnds:
             for it in publication.subscriptions
             if it.name not in left.subscribers
         },
+        topology.store_connection,
     )
 
 
@@ -88,7 +96,20 @@ def find_ends(
     if not left.publisher:
         search = _Search(search.publisher(), registered, connections, application)
     subscribers = search.subscribers([it for it in inventory.subscriptions if it not in left.subscribers])
-    return PublicationEnds(publication, distributor, search.ends.publisher, subscribers)
+    store = _store_connection(distributor, registered.record.store.url, connections)
+    return PublicationEnds(publication, distributor, search.ends.publisher, subscribers, store)
+
+
+def _store_connection(distributor: Connection, url: str, connections: Sequence[Connection]) -> Connection | None:
+    """Return the connection that reads this distribution database's mark in the store; None where none does, or none
+    is needed."""
+    kind = KINDS_OF_STORES.get(urlsplit(url).scheme)
+    with DistributionDatabase(distributor) as database:
+        for it in connections:
+            with suppress(ReplicationError):
+                if it.kind == kind and has_own_mark(database, store_at(url, it)):
+                    return it
+    return None
 
 
 @dataclass(frozen=True, slots=True)

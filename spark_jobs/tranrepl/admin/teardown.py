@@ -74,7 +74,7 @@ def plan_teardown_at(ends: PublicationEnds, left: Left = LEFT_NOTHING) -> Teardo
 
     Raises ReplicationError where a server is away, an agent is running, or a right is missing.
     """
-    with DistributionDatabase(ends.distributor) as database:
+    with DistributionDatabase(ends.distributor, ends.store) as database:
         inventory = take_inventory(database, ends.publication)
     parts, identity, warnings = _at_publisher(ends, inventory)
     for named in _by_database(ends.subscribers):
@@ -190,7 +190,7 @@ def _at_subscriber(
             say(f"{it} at {where}")
         if inventory.registered is not None:
             # Where the file is gone, what is there says where the Subscriber is.
-            with DistributionDatabase(ends.distributor) as database:
+            with DistributionDatabase(ends.distributor, ends.store) as database:
                 for it in named:
                     remove_subscription(database, inventory.registered.record, it)
 
@@ -205,8 +205,8 @@ def _in_store(ends: PublicationEnds, inventory: Inventory) -> Iterator[Part]:
         return
     store = registered.record.store
     count = len(registered.folders)
-    with DistributionDatabase(ends.distributor) as database:
-        marked = not registered.shares_store and has_own_mark(database, store)
+    with DistributionDatabase(ends.distributor, ends.store) as database:
+        marked = has_own_mark(database, store) and not registered.shares_store
     what = [f"{count} {'folder' if count == 1 else 'folders'} of stored commands"] if count else []
     what += ["the mark of its distribution database"] if marked else []
 
@@ -233,14 +233,14 @@ def _in_distribution_database(ends: PublicationEnds, inventory: Inventory) -> It
         stays.append("all tables of tranrepl, empty: only their owner may drop them")
 
     def remove(say: Say) -> None:
-        with DistributionDatabase(ends.distributor) as database:
+        with DistributionDatabase(ends.distributor, ends.store) as database:
             if registered is not None:
                 remove_publication(database, registered.record)
                 say(f"{what[0]} in {database.where}")
             if inventory.is_last and inventory.owned and remove_empty_tables(database):
                 say(f"all tables of tranrepl in {database.where}")
 
-    with DistributionDatabase(ends.distributor) as database:
+    with DistributionDatabase(ends.distributor, ends.store) as database:
         where = database.where
     yield Part(where[0].upper() + where[1:], remove, tuple(what), tuple(stays))
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from tranrepl.connections import Connection
 from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.mounted_store import MountedStore
+from tranrepl.distributor.object_store import KINDS, ObjectStore
 from tranrepl.errors import ConfigurationError
 
 
-def store_at(url: str) -> CommandStore:
-    """Return the store. Raises ConfigurationError where there is none of the kind."""
+def store_at(url: str, connection: Connection | None = None) -> CommandStore:
+    """Return the store, which object storage is asked for by a connection, or by the machine's own identity. Raises
+    ConfigurationError where there is none of the kind."""
     parts = urlsplit(url)
     if parts.scheme == "":
         return MountedStore(url, Path(url))
     if parts.scheme == "file":
         return MountedStore(url, Path(unquote(parts.path)))
+    if parts.scheme in KINDS and parts.netloc:
+        return ObjectStore(url, connection)
+    what = "it names no bucket" if parts.scheme in KINDS else f"no store is at {parts.scheme}://"
     raise ConfigurationError(
-        f"distributor.store: {url!r}: no store is at {parts.scheme}://",
-        remedy="allowed: an absolute path that every Spark worker mounts",
+        f"distributor.store: {url!r}: {what}",
+        remedy="allowed: an absolute path that every Spark worker mounts, s3://bucket/path, gs://bucket/path, "
+        "az://container/path",
     )

@@ -75,11 +75,9 @@ def require_own_store(database: DistributionDatabase, store: CommandStore) -> No
 
 
 def has_own_mark(database: DistributionDatabase, store: CommandStore) -> bool:
-    """Return whether the store is marked as this distribution database's; False where it is not reached from here."""
-    try:
-        found = store.read_text(MARK)
-    except ReplicationError:
-        return False
+    """Return whether the store is marked as this distribution database's. Raises ReplicationError where it cannot be
+    reached."""
+    found = store.read_text(MARK)
     return found is not None and _is_of(database, found)
 
 

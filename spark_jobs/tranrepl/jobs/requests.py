@@ -32,7 +32,9 @@ class LogReaderRequest(BaseModel):
 
     def connection_ids(self) -> list[str]:
         """Return the connections that this job needs, each once."""
-        return list(dict.fromkeys([self.publication.publisher.connection, self.publication.distributor.connection]))
+        return list(
+            dict.fromkeys([self.publication.publisher.connection, *self.publication.distributor.connection_ids])
+        )
 
 
 class _SubscriptionRequest(BaseModel):
@@ -46,7 +48,9 @@ class _SubscriptionRequest(BaseModel):
         subscription."""
         subscriber = self.publication.subscription(self.subscription).connection
         publication = self.publication
-        return list(dict.fromkeys([publication.publisher.connection, publication.distributor.connection, subscriber]))
+        return list(
+            dict.fromkeys([publication.publisher.connection, *publication.distributor.connection_ids, subscriber])
+        )
 
 
 class DistributionRequest(_SubscriptionRequest):

@@ -147,9 +147,13 @@ class DistributorSettings(_Settings):
     connection: ConnectionId
     """Airflow connection id of the distribution database."""
     store: Annotated[str, Field(min_length=1)]
-    """Where commands are stored: an absolute path that every Spark worker mounts. A store belongs to one distribution
-    database, whose clean-up removes batches that are not registered there: a file in it says whose it is, and others
-    are refused. Publications of one distribution database may share it."""
+    """Where commands are stored: an absolute path that every Spark worker mounts, or object storage
+    (`s3://bucket/path`, `gs://bucket/path`, `az://container/path`). A store belongs to one distribution database, whose
+    clean-up removes batches that are not registered there: a file in it says whose it is, and others are refused.
+    Publications of one distribution database may share it."""
+    store_connection: ConnectionId | None = None
+    """Airflow connection id of the store, where it is object storage. Without it, machines use their own identity
+    there."""
     min_distretention: Annotated[Hours, Field(ge=0)] = 0
     """Hours that a stored batch is kept at least, also when every subscription has it."""
     max_distretention: Annotated[Hours, Field(ge=1)] = 72
@@ -161,6 +165,11 @@ class DistributorSettings(_Settings):
     """Percent of the store's disk below which alerts warn that it is nearly full, where the store is a path."""
     measurement_retention: Annotated[Hours, Field(ge=1)] = 2160
     """Hours that these are kept for each hour, once they are kept for each minute no more."""
+
+    @property
+    def connection_ids(self) -> list[str]:
+        """Return the connections of the distribution database and, where it has one, of the store."""
+        return [self.connection] if self.store_connection is None else [self.connection, self.store_connection]
 
     @model_validator(mode="after")
     def _retention_in_order(self) -> DistributorSettings:
@@ -405,7 +414,7 @@ class Publication(_Settings):
 
     def connection_ids(self) -> list[str]:
         """Return every connection that the publication's jobs need, each once."""
-        ids = [self.publisher.connection, self.distributor.connection]
+        ids = [self.publisher.connection, *self.distributor.connection_ids]
         return list(dict.fromkeys([*ids, *(subscription.connection for subscription in self.subscriptions)]))
 
 

@@ -41,11 +41,12 @@ __all__ = [
 
 
 class DistributionDatabase(DatabaseConnection):
-    """Opened for one job or one command, and closed at its end: `with DistributionDatabase(connection) as database`."""
+    """Opened for one job or one command, and closed at its end: `with DistributionDatabase(connection) as database`.
+    `store` is how its publications' stores are reached, where they are object storage."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, store: Connection | None = None) -> None:
         super().__init__(connection)
-        self.publications = Publications(self)
+        self.publications = Publications(self, store)
         self.articles = Articles(self)
         self.subscriptions = Subscriptions(self)
         self.snapshots = Snapshots(self)

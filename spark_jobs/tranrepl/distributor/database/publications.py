@@ -8,6 +8,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from tranrepl.connections import Connection
 from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.store import store_at
@@ -70,8 +71,9 @@ _LOG_COLUMNS = (
 class Publications:
     """What `mspublications` holds."""
 
-    def __init__(self, database: DatabaseConnection) -> None:
+    def __init__(self, database: DatabaseConnection, store: Connection | None) -> None:
         self._database = database
+        self._store = store
 
     def find(self, name: str) -> PublicationRecord | None:
         """Return the publication as registered; None where it is not.
@@ -83,7 +85,7 @@ class Publications:
             row = connection.execute(
                 sa.select(mspublications).where(mspublications.c.publication == name)
             ).one_or_none()
-        return _publication(row) if row else None
+        return _publication(row, self._store) if row else None
 
     def get(self, name: str) -> PublicationRecord:
         """Return the publication as registered. Raises ConfigurationError where it is not set up."""
@@ -140,7 +142,7 @@ class Publications:
             row = connection.execute(
                 sa.select(mspublications).where(mspublications.c.publication == publication.publication)
             ).one()
-        return _publication(row)
+        return _publication(row, self._store)
 
     def start_watermark(self, record: PublicationRecord, position: Position, proof: str | None) -> None:
         """Register where reading the log begins, with its proof, unless that is registered already."""
@@ -246,14 +248,14 @@ def another_publisher(where: str, publication: str, registered: str | None, foun
     )
 
 
-def _publication(row: sa.Row[tuple[object, ...]]) -> PublicationRecord:
+def _publication(row: sa.Row[tuple[object, ...]], store: Connection | None) -> PublicationRecord:
     fields = row._mapping
     seqno, registered = fields["registered_xact_seqno"], fields["registered_to"]
     removed, start = fields["removed_xact_seqno"], fields["read_from"]
     return PublicationRecord(
         fields["publication_id"],
         fields["publication"],
-        store_at(fields["store"]),
+        store_at(fields["store"], store),
         fields["slot_name"],
         bytes(seqno) if seqno is not None else None,
         Position(bytes(registered)) if registered is not None else None,

@@ -1,0 +1,263 @@
+"""A store on object storage, behind a real S3 server: the whole way, and what goes wrong there."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.continuous_reader import continuous_reader
+from support.failing_jobs import error_of
+from support.object_server import ObjectServer
+from support.observed import distribution_rows, insert_transactions, stored_commands
+from support.site import Site
+from support.spark_here import SparkHere
+from support.stored_batches import store_in_small_batches
+from tranrepl.admin.check import check
+from tranrepl.admin.cleanup import clean_up
+from tranrepl.admin.publication_ends import LEFT_NOTHING, find_ends
+from tranrepl.admin.teardown import plan_teardown_at, tear_down
+from tranrepl.distributor import object_store
+from tranrepl.distributor.store import store_at
+from tranrepl.distributor.store_mark import MARK
+from tranrepl.errors import ConfigurationError, ErrorKind, InternalError
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server(server_folder: Path) -> Iterator[ObjectServer]:
+    with ObjectServer(server_folder / "objects") as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(server: ObjectServer) -> str:
+    """Return a new bucket."""
+    name = f"bucket-{next(_numbers)}"
+    server.make_bucket(name)
+    return name
+
+
+MakeSite = Callable[..., Site]
+
+
+@pytest.fixture
+def make_site(databases: DatabasesFactory, server: ObjectServer, bucket: str) -> MakeSite:
+    """Return what makes a publication whose store is in the bucket, with a table at both ends."""
+
+    def make(spark: Any, **subscription: object) -> Site:
+        site = _described(databases(), server, bucket, spark, **subscription)
+        site.at_publisher("CREATE TABLE item (id int PRIMARY KEY, xact int, note text)")
+        site.set_up()
+        return site
+
+    return make
+
+
+def _described(ends: Any, server: ObjectServer, bucket: str, spark: Any, **subscription: object) -> Site:
+    site = Site(
+        ends,
+        "",
+        ["public.item"],
+        spark,
+        [{"name": "reporting", "connection": "subscriber", **subscription}],
+        distributor={"connection": "distribution", "store": f"s3://{bucket}/a/store", "store_connection": "store"},
+    )
+    site.connections["store"] = server.connection()
+    return site
+
+
+def _batches(server: ObjectServer, bucket: str) -> list[str]:
+    return [it for it in server.objects(bucket) if MARK not in it]
+
+
+def test_changes_pass_through_a_bucket(make_site: MakeSite, server: ObjectServer, bucket: str) -> None:
+    site = make_site(SparkHere())
+    assert server.objects(bucket) == [f"a/store/{MARK}"]
+    assert check(site.topology).problems == []
+    insert_transactions(site, 3, 5)
+    site.run()
+    assert site.differences() == []
+    ((folder,),) = distribution_rows(site, "SELECT folder FROM msrepl_batches")
+    assert _batches(server, bucket) == [f"a/store/{folder}/part-0.parquet"]
+    assert [it.operation for it in stored_commands(site)] == ["INSERT"] * 8
+    assert clean_up(site.topology).batches == 1
+    assert server.objects(bucket) == [f"a/store/{MARK}"]
+    insert_transactions(site, 1)
+    site.read_log().raise_error()
+    # Without the file, the store's connection is found by the mark.
+    given = [replace(server.connection(), connection_id="other", password="another"), *site.connections.values()]  # noqa: S106
+    ends = find_ends("purchasing", site.databases.distribution, given, LEFT_NOTHING, "test")
+    tear_down(plan_teardown_at(ends), lambda _: None)
+    assert server.objects(bucket) == []
+
+
+@pytest.mark.spark
+def test_workers_of_spark_reach_the_bucket(make_site: MakeSite, spark: Any) -> None:
+    site = make_site(spark, subscription_streams=2)
+    # Large enough to be read by row groups, and written in parts.
+    site.at_publisher(
+        "INSERT INTO item SELECT n, n, (SELECT string_agg(md5((n * m)::text), '') FROM generate_series(1, 40) m) "
+        "FROM generate_series(1, 12000) n"
+    )
+    insert_transactions(site, 2)
+    site.run()
+    assert site.differences() == []
+
+
+def test_a_continuous_log_reader_gathers_what_a_request_is_paid_for(
+    make_site: MakeSite, server: ObjectServer, bucket: str
+) -> None:
+    site = make_site(SparkHere())
+    with continuous_reader(site) as reader:
+        reader.wait_until_it_follows()
+        insert_transactions(site, *[1] * 30)
+        reader.stop().raise_error()
+    ((batches, commands),) = distribution_rows(site, "SELECT count(*), sum(commands) FROM msrepl_batches")
+    assert commands == 30
+    assert batches < 15
+    assert len(_batches(server, bucket)) == batches
+    site.deliver().raise_error()
+    assert site.differences() == []
+
+
+def test_small_batches_are_put_together(make_site: MakeSite, server: ObjectServer, bucket: str) -> None:
+    site = make_site(SparkHere())
+    insert_transactions(site, *[1] * 12)
+    site.read_log().raise_error()
+    assert store_in_small_batches(site) == 12
+    assert clean_up(site.topology).merged_batches == 12
+    assert site.deliver().transactions == 12
+    assert site.differences() == []
+    assert clean_up(site.topology).batches == 1
+
+
+def _refusal(site: Site) -> ConfigurationError:
+    """Return the one problem that `check` finds."""
+    (problem,) = check(site.topology).problems
+    assert isinstance(problem, ConfigurationError)
+    assert (site.connections["store"].password or "") not in str(problem)
+    return problem
+
+
+def test_what_keeps_the_store_from_being_used_is_named(make_site: MakeSite, server: ObjectServer, bucket: str) -> None:
+    site = make_site(SparkHere())
+    url = f"s3://{bucket}/a/store"
+    site.connections["store"] = replace(server.connection(), password="another")  # noqa: S106
+    problem = _refusal(site)
+    assert problem.message.startswith(f"distributor.store: {url} cannot be asked to write: SignatureDoesNotMatch: ")
+    assert problem.report.remedy == "let connection store read, write, list and delete there"
+    site.connections["store"] = server.connection(may_write=False)
+    assert f"{url} cannot be asked to write: AccessDenied" in _refusal(site).message
+    site.connections["store"] = replace(server.connection(), kind="postgres")
+    assert "is of type 'postgres'" in _refusal(site).message
+    options = {**server.connection().options, "role_arn": "arn:aws:iam::1:role/it"}
+    site.connections["store"] = replace(server.connection(), options=options)
+    assert "of its extra is not used: role_arn" in _refusal(site).message
+    site.connections["store"] = server.connection()
+    _move(site, "s3://absent/store")
+    assert _refusal(site).message == "distributor.store: 's3://absent/store': there is no bucket absent"
+
+
+def _move(site: Site, store: str) -> None:
+    distributor = site.publication.distributor.model_copy(update={"store": store})
+    site.publication = site.publication.model_copy(update={"distributor": distributor})
+
+
+def test_a_batch_that_is_gone_is_damaged_and_a_bucket_that_is_gone_is_not(
+    make_site: MakeSite, server: ObjectServer, bucket: str
+) -> None:
+    site = make_site(SparkHere())
+    insert_transactions(site, 1)
+    site.read_log().raise_error()
+    (name,) = _batches(server, bucket)
+    kept = server.get(bucket, name)
+    server.delete(bucket, name)
+    error = error_of(Site.deliver, site)
+    assert (error.kind, error.damaged_batch) == (ErrorKind.CONFIGURATION, True)
+    assert f"restore s3://{bucket}/a/store/" in (error.remedy or "")
+    server.put(bucket, name, kept[:-100])
+    assert error_of(Site.deliver, site).damaged_batch
+    distribution_rows(site, "UPDATE mspublications SET store = 's3://absent/store'")
+    error = error_of(Site.deliver, site)
+    assert (error.kind, error.damaged_batch) == (ErrorKind.CONFIGURATION, False)
+    assert "there is no bucket absent" in error.message
+    distribution_rows(site, f"UPDATE mspublications SET store = 's3://{bucket}/a/store'")
+    server.put(bucket, name, kept)
+    site.deliver().raise_error()
+    assert site.differences() == []
+
+
+def test_a_server_that_stalls_for_a_moment_costs_only_time(make_site: MakeSite, server: ObjectServer) -> None:
+    site = make_site(SparkHere())
+    insert_transactions(site, 1)
+    server.signal(signal.SIGSTOP)
+    threading.Timer(2.0, server.signal, [signal.SIGCONT]).start()
+    site.run()
+    assert site.differences() == []
+
+
+def test_a_server_that_is_away_is_a_reason_to_run_again(
+    make_site: MakeSite, server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(object_store._TRIES, "max_retries", 1)
+    object_store._client.cache_clear()
+    site = make_site(SparkHere())
+    insert_transactions(site, 1)
+    site.connections["store"] = replace(
+        server.connection(), options={"endpoint_url": "http://127.0.0.1:1", "region_name": "us-east-1"}
+    )
+    error = error_of(Site.read_log, site)
+    assert error.kind is ErrorKind.TRANSIENT
+    assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
+    site.connections["store"] = server.connection()
+    site.run()
+    assert site.differences() == []
+    object_store._client.cache_clear()
+
+
+def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ConfigurationError, match=r"the driver obstore \(tranrepl's extra object-store\) is not"):
+        store_at("s3://bucket/store").read_text(MARK)
+
+
+def test_no_secret_is_shown_and_the_client_is_not_taken_over_a_fork(server: ObjectServer, bucket: str) -> None:
+    connection = server.connection()
+    store = store_at(f"s3://{bucket}/store", connection)
+    assert (connection.password or "-") not in repr(store)
+    assert pickle.loads(pickle.dumps(store)) == store  # noqa: S301 — as Spark does
+    assert list(store.folders()) == []
+    child = os.fork()
+    if child == 0:
+        try:
+            list(store.folders())
+        except InternalError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_the_machines_own_identity_is_used_where_a_connection_has_no_keys(
+    server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = server.connection()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", connection.login or "")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", connection.password or "")
+    without_keys = replace(connection, login=None, password=None)
+    assert list(store_at(f"s3://{bucket}", without_keys).problems()) == []
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    # A connection's keys are its own: nothing of the machine's is mixed with them.
+    assert list(store_at(f"s3://{bucket}/beside", connection).problems()) == []
+    object_store._client.cache_clear()
