@@ -22,7 +22,8 @@ from tranrepl.next_steps import reinitialize_subscription
 from tranrepl.settings.publication import DistributorSettings
 
 ORPHAN_AGE = timedelta(hours=6)
-"""A folder that is not registered by then never will be: the job that wrote it is gone."""
+"""A folder that is not registered by then never will be: the job that wrote it is gone. So is one that still reads a
+folder that was replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def remove_expired(
     # Listed before the registered ones are: a folder that is registered in between is none of them.
     before = datetime.now(UTC) - ORPHAN_AGE
     unwritten = {it.name for it in record.store.folders() if it.written < before}
-    orphans = unwritten - database.batches.folders()
+    orphans = unwritten - database.batches.folders(ORPHAN_AGE)
     record.store.remove(orphans)
     history = timedelta(hours=settings.history_retention)
     return Cleanup(

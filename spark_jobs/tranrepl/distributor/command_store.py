@@ -104,11 +104,6 @@ class CommandStore(Protocol):
         """Remove folders. Idempotent."""
         ...
 
-    def keep_from_now(self, folders: Iterable[str]) -> None:
-        """Let folders be as young as those that were just written: for so long, clean-up leaves them to jobs that read
-        them. Raises nothing."""
-        ...
-
     def read_text(self, name: str) -> str | None:
         """Return a small file beside the folders; None where it is not there."""
         ...

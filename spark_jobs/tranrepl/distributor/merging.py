@@ -119,7 +119,6 @@ def _merge(database: DistributionDatabase, record: PublicationRecord, run: Run) 
         log.warning("small batches are not put together: %s", error.message)
         return False
     reach(Failpoint.MERGED)
-    record.store.keep_from_now(it.folder for it in run.batches)
     registered = database.batches.replace(record, run.batches, merged, run.entry_time)
     reach(Failpoint.MERGE_REGISTERED)
     if not registered:

@@ -61,12 +61,6 @@ class MountedStore:
                 with suppress(FileNotFoundError):
                     shutil.rmtree(self.path / folder)
 
-    def keep_from_now(self, folders: Iterable[str]) -> None:
-        # One that another user wrote goes sooner, and a job that still needs it asks again what is registered.
-        for folder in folders:
-            with suppress(OSError):
-                os.utime(self.path / folder / FILE)
-
     def read_text(self, name: str) -> str | None:
         with _errors(self.path / name, "be read", "let this user read and write all of the store"):
             with suppress(FileNotFoundError, NotADirectoryError):

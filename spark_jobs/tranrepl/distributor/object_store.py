@@ -85,9 +85,6 @@ class ObjectStore:
     def remove(self, folders: Iterable[str]) -> None:
         self._delete([f"{it}/{FILE}" for it in folders])
 
-    def keep_from_now(self, folders: Iterable[str]) -> None:
-        pass
-
     def read_text(self, name: str) -> str | None:
         try:
             return self._get(name).decode(errors="replace")

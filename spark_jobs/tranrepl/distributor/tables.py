@@ -240,6 +240,14 @@ msrepl_batches = sa.Table(
     sa.Index(None, "publication_id", "last_xact_seqno"),
 )
 
+msrepl_replaced_folders = sa.Table(
+    "msrepl_replaced_folders",
+    metadata,
+    sa.Column("folder", sa.Text, primary_key=True, comment="Below the publication's store"),
+    _publication(),
+    sa.Column("replaced_time", _Time, nullable=False, server_default=sa.func.now(), comment="When it was replaced"),
+)
+
 msschema_changes = sa.Table(
     "msschema_changes",
     metadata,

@@ -25,6 +25,7 @@ from tranrepl.distributor.tables import (
     msrepl_batches,
     msrepl_deliveries,
     msrepl_errors,
+    msrepl_replaced_folders,
     msrepl_warnings,
     msreplica_identities,
     msschema_changes,
@@ -46,6 +47,7 @@ _OWN = (
     msrepl_errors,
     mssubscriptions,
     msrepl_batches,
+    msrepl_replaced_folders,
     msschema_changes,
     msarticles,
 )
@@ -161,7 +163,7 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
         str(publisher_db),
         _tables(connection, record, identities),
         {row.subscription: row.subscriber_db for row in connection.execute(databases)},
-        tuple(map(str, values(msrepl_batches.c.folder))),
+        tuple(map(str, [*values(msrepl_batches.c.folder), *values(msrepl_replaced_folders.c.folder)])),
         _shares_store(connection, record),
         last in _RUNNING,
     )

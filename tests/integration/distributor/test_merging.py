@@ -39,7 +39,13 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 
 
 def _forget_folders(site: Site) -> None:
-    """Let the folders that are not registered seem to be left by jobs that were killed long ago."""
+    """Let the folders that are not registered seem to be left by jobs that were killed long ago, and to have been
+    replaced long ago."""
+    _age_folders(site)
+    distribution_rows(site, "UPDATE msrepl_replaced_folders SET replaced_time = now() - interval '7 h' RETURNING 1")
+
+
+def _age_folders(site: Site) -> None:
     registered = {str(folder) for (folder,) in distribution_rows(site, "SELECT folder FROM msrepl_batches")}
     long_ago = time.time() - 7 * 3600
     for folder in set(_store(site).glob("[!_]*")) - {_store(site) / it for it in registered}:
@@ -65,6 +71,8 @@ def test_small_batches_are_put_together_and_hold_what_they_held(site: Site) -> N
     assert stored_commands(site) == stored
     assert clean_up(site.topology).merged_batches == 0
     # What a delivery may still read is kept as long as what a killed job left.
+    _age_folders(site)
+    assert clean_up(site.topology).orphan_folders == 0
     assert len(list(_store(site).glob("[!_]*"))) == 41
     _forget_folders(site)
     assert clean_up(site.topology).orphan_folders == 40

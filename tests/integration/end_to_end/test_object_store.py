@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tranrepl.admin.check import check
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.admin.publication_ends import LEFT_NOTHING, find_ends
 from tranrepl.admin.teardown import plan_teardown_at, tear_down
-from tranrepl.distributor import object_store
+from tranrepl.distributor import cleanup, object_store
 from tranrepl.distributor.store import store_at
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, InternalError
@@ -132,15 +133,20 @@ def test_a_continuous_log_reader_gathers_what_a_request_is_paid_for(
     assert site.differences() == []
 
 
-def test_small_batches_are_put_together(make_site: MakeSite, server: ObjectServer, bucket: str) -> None:
+def test_small_batches_are_put_together(
+    make_site: MakeSite, server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = make_site(SparkHere())
     insert_transactions(site, *[1] * 12)
     site.read_log().raise_error()
     assert store_in_small_batches(site) == 12
     assert clean_up(site.topology).merged_batches == 12
+    assert len(_batches(server, bucket)) == 13
     assert site.deliver().transactions == 12
     assert site.differences() == []
-    assert clean_up(site.topology).batches == 1
+    monkeypatch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
+    done = clean_up(site.topology)
+    assert (done.batches, done.orphan_folders, _batches(server, bucket)) == (1, 12, [])
 
 
 def _refusal(site: Site) -> ConfigurationError:

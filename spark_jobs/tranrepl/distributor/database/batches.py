@@ -26,7 +26,7 @@ from tranrepl.distributor.database.schema_changes import (
 from tranrepl.distributor.database.scripts import forget_digests
 from tranrepl.distributor.database.tracer_tokens import StoredToken, register_tokens
 from tranrepl.distributor.notifications import REGISTERED, notify
-from tranrepl.distributor.tables import mspublications, msrepl_batches
+from tranrepl.distributor.tables import mspublications, msrepl_batches, msrepl_replaced_folders
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position, seqnos_of_one_place
 
@@ -146,7 +146,8 @@ class Batches:
 
     def replace(self, record: PublicationRecord, old: Sequence[Batch], new: Batch, entry_time: datetime) -> bool:
         """Register one batch in the place of consecutive ones whose commands it holds, in one transaction. Return False
-        where they are not registered any more, with nothing done. Their folders are no batches then."""
+        where they are not registered any more, with nothing done. Their folders are no batches then, and are kept for
+        jobs that read them."""
         theirs = sa.and_(
             msrepl_batches.c.publication_id == record.publication_id,
             msrepl_batches.c.first_xact_seqno >= new.first_xact_seqno,
@@ -158,6 +159,8 @@ class Batches:
                 return False
             connection.execute(msrepl_batches.delete().where(theirs))
             connection.execute(msrepl_batches.insert().values(entry_time=entry_time, **_values(record, new)))
+            replaced = [{"folder": it.folder, "publication_id": record.publication_id} for it in old]
+            connection.execute(msrepl_replaced_folders.insert(), replaced)
         return True
 
     def around(self, record: PublicationRecord, xact_seqno: bytes) -> list[Batch]:
@@ -209,10 +212,14 @@ class Batches:
                 remove_schema_changes(connection, record, removed[-1].last_xact_seqno)
         return removed
 
-    def folders(self) -> set[str]:
-        """Return the folders of every publication: two may share a store."""
-        with self._database.reading() as connection:
-            return set(connection.execute(sa.select(msrepl_batches.c.folder)).scalars())
+    def folders(self, kept: timedelta) -> set[str]:
+        """Return the folders of every publication, as two may share a store: those of batches, and those that were
+        replaced less than so long ago. Those that were before are forgotten."""
+        replaced = msrepl_replaced_folders.c
+        with self._database.transaction() as connection:
+            connection.execute(msrepl_replaced_folders.delete().where(replaced.replaced_time <= sa.func.now() - kept))
+            found = sa.union_all(sa.select(msrepl_batches.c.folder), sa.select(replaced.folder))
+            return set(connection.execute(found).scalars())
 
 
 def _values(record: PublicationRecord, batch: Batch) -> dict[str, Any]:

@@ -219,6 +219,24 @@ def upgrade() -> None:
         unique=False,
     )
     op.create_table(
+        "msrepl_replaced_folders",
+        sa.Column("folder", sa.Text(), nullable=False, comment="Below the publication's store"),
+        sa.Column("publication_id", sa.Integer(), nullable=False),
+        sa.Column(
+            "replaced_time",
+            sa.DateTime(timezone=True),
+            server_default=sa.text("now()"),
+            nullable=False,
+            comment="When it was replaced",
+        ),
+        sa.ForeignKeyConstraint(
+            ["publication_id"],
+            ["mspublications.publication_id"],
+            name=op.f("fk_msrepl_replaced_folders_mspublications"),
+        ),
+        sa.PrimaryKeyConstraint("folder", name=op.f("pk_msrepl_replaced_folders")),
+    )
+    op.create_table(
         "msrepl_errors",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False),
         sa.Column("publication_id", sa.Integer(), nullable=False),
@@ -550,6 +568,7 @@ def downgrade() -> None:
     op.drop_table("msrepl_warnings")
     op.drop_index(op.f("ix_msrepl_errors_publication_id_id"), table_name="msrepl_errors")
     op.drop_table("msrepl_errors")
+    op.drop_table("msrepl_replaced_folders")
     op.drop_index(op.f("ix_msrepl_batches_publication_id_last_xact_seqno"), table_name="msrepl_batches")
     op.drop_table("msrepl_batches")
     op.drop_table("msarticles")
