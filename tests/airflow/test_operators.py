@@ -104,6 +104,16 @@ def test_passwords_of_an_extra_are_masked(monkeypatch: pytest.MonkeyPatch) -> No
     assert masked == {"secret", "k@y", "k%40y"}
 
 
+@pytest.mark.parametrize("option", ["aws_session_token", "aws_secret_access_key", "sas_token", "account_key"])
+def test_secrets_of_a_stores_extra_are_masked(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    masked: set[str] = set()
+    monkeypatch.setattr("tranrepl_airflow.job_connections.mask_secret", masked.add)
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({"conn_type": "aws", "extra": {option: "hidden"}}))
+    resolved = resolve_connections(["store"])
+    assert masked == {"hidden"}
+    assert "hidden" not in repr(resolved.by_id["store"])
+
+
 def test_user_settings_are_kept_and_win(run: Run, publication: Publication, fake_spark: FakeSpark) -> None:
     operator = log_reader(publication, conf={"spark.ui.enabled": "true"}, env_vars={"LANG": "C"}, name="mine")
     run(operator)

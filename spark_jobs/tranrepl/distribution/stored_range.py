@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tranrepl.distributor.batch_files import damaged, is_small, read_small, require_all_commands
+from tranrepl.distributor.batch_files import damaged, is_small, read_each, require_all_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.model.command_rows import ROW_LAYOUT
@@ -55,20 +55,20 @@ class StoredRange:
         """Yield the commands in order (row layout), those of small batches together: what follows does the same for
         few commands as for many. Raises ConfigurationError where a batch is gone or damaged."""
         for small, batches in groupby(self.batches, is_small):
-            yield from map(self._chosen, (self._of_small if small else self._of_large)(batches))
+            yield from map(self._chosen, (self._of_small if small else self._of_large)(list(batches)))
 
-    def _of_small(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
+    def _of_small(self, batches: Sequence[Batch]) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
         commands = weight = 0
-        for batch in batches:
-            held.append(read_small(self.record, batch))
+        for batch, rows in zip(batches, read_each(self.record, batches), strict=True):
+            held.append(rows)
             commands, weight = commands + batch.commands, weight + batch.log_bytes
             if commands >= _MOST_ROWS or weight >= _HANDED_OVER_BYTES:
                 yield from _together(held)
                 held, commands, weight = [], 0, 0
         yield from _together(held)
 
-    def _of_large(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
+    def _of_large(self, batches: Sequence[Batch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             most = rows_at_once([batch])
             try:

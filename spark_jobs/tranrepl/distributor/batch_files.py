@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -12,6 +16,8 @@ from tranrepl.model.command_rows import ROW_LAYOUT
 
 _SMALL_COMMANDS = 2_000
 _SMALL_BYTES = 1024 * 1024
+_AHEAD = 64
+"""Small batches that are read before they are asked for, at most."""
 
 
 def is_small(batch: Batch) -> bool:
@@ -28,6 +34,17 @@ def read_small(record: PublicationRecord, batch: Batch) -> pa.Table:
         raise damaged(record, batch, str(error)) from error
     require_count(record, batch, len(rows))
     return rows
+
+
+def read_each(record: PublicationRecord, batches: Sequence[Batch]) -> Iterator[pa.Table]:
+    """Yield the commands of each of many small batches, in order. Raises what `read_small` does."""
+    at_once = min(record.store.reads_at_once, len(batches))
+    if at_once <= 1:
+        yield from map(partial(read_small, record), batches)
+        return
+    with ThreadPoolExecutor(at_once) as threads:
+        for first in range(0, len(batches), _AHEAD):
+            yield from threads.map(partial(read_small, record), batches[first : first + _AHEAD])
 
 
 def _table(content: bytes) -> pa.Table:

@@ -80,8 +80,13 @@ class CommandStore(Protocol):
         ...
 
     @property
-    def gathered_seconds(self) -> float:
-        """How long a continuous log reader gathers transactions for a batch."""
+    def gathering_interval(self) -> float:
+        """Seconds for which a continuous log reader gathers transactions for a batch, where the file names no other."""
+        ...
+
+    @property
+    def reads_at_once(self) -> int:
+        """How many files are read side by side where one follows the other."""
         ...
 
     def new_file(self, folder: str) -> NewFile:

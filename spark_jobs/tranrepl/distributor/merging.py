@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from tranrepl.distributor.batch_files import is_small, read_small
+from tranrepl.distributor.batch_files import is_small, read_each
 from tranrepl.distributor.command_file import discard, write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError
@@ -127,5 +127,5 @@ def _merge(database: DistributionDatabase, record: PublicationRecord, run: Run) 
 
 
 def _commands(record: PublicationRecord, batches: Sequence[Batch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield from read_small(record, batch).combine_chunks().to_batches()
+    for commands in read_each(record, batches):
+        yield from commands.combine_chunks().to_batches()

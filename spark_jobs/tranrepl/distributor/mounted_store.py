@@ -32,8 +32,12 @@ class MountedStore:
     path: Path
 
     @property
-    def gathered_seconds(self) -> float:
+    def gathering_interval(self) -> float:
         return 0.02
+
+    @property
+    def reads_at_once(self) -> int:
+        return 1
 
     def new_file(self, folder: str) -> _NewFile:
         return _NewFile(self.path / folder)

@@ -56,9 +56,13 @@ class ObjectStore:
     """None: the machine's own identity."""
 
     @property
-    def gathered_seconds(self) -> float:
+    def gathering_interval(self) -> float:
         # Each batch is a request that is paid for, and takes some tens of milliseconds.
         return 0.25
+
+    @property
+    def reads_at_once(self) -> int:
+        return 16
 
     def new_file(self, folder: str) -> _NewFile:
         return _NewFile(self, f"{folder}/{FILE}")

@@ -54,6 +54,7 @@ class LogFollowing(LastingTask):
     so_far: JobResult
     clock: ClockDifference
     polling_interval: float
+    gathering_interval: float
     warned_of_unsigned: bool
     """The agent has warned of messages that only look like ours: they are ordinary then."""
 
@@ -135,7 +136,7 @@ class _Follower:
             # Of other people's transactions, the server tells one by one how far it is.
             time.sleep(_LOOK_SECONDS / 5)
             return None
-        wait = stream.arrived_at + self.record.store.gathered_seconds - time.monotonic()
+        wait = stream.arrived_at + self.following.gathering_interval - time.monotonic()
         full = stream.arrived_bytes >= _FULL_BYTES
         if wait > 0 and not full:
             time.sleep(min(wait, _LOOK_SECONDS))

@@ -162,6 +162,7 @@ class LogReaderRun(AgentRun):
             self.timed(self.total),
             reader.clock,
             self._publication.polling_interval,
+            self._publication.log_reader.gathering_interval or record.store.gathering_interval,
             self._warned_of_unsigned,
         )
 

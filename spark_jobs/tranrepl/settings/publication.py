@@ -187,6 +187,9 @@ class LogReaderSettings(_Settings):
     read_batch_bytes: Annotated[WholeNumber, Field(ge=1, le=1024**4)] = 1024 * 1024 * 1024
     """A stored batch ends with the transaction that reaches this number of bytes of log. Transactions are never
     split."""
+    gathering_interval: Interval | None = None
+    """Seconds for which a continuous log reader gathers transactions for a batch. Without it 0.02, in object storage
+    0.25: each batch is a request there, which is paid for."""
 
 
 class Article(_Settings):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from conftest import DatabasesFactory
+from support.child_job import LOG_READER, ChildJob
 from support.continuous_reader import continuous_reader
 from support.failing_jobs import error_of
 from support.object_server import ObjectServer
@@ -32,6 +33,7 @@ from tranrepl.distributor import cleanup, object_store
 from tranrepl.distributor.store import store_at
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, InternalError
+from tranrepl.failpoint import Failpoint
 
 _numbers = itertools.count(1)
 
@@ -212,6 +214,56 @@ def test_a_server_that_stalls_for_a_moment_costs_only_time(make_site: MakeSite, 
     threading.Timer(2.0, server.signal, [signal.SIGCONT]).start()
     site.run()
     assert site.differences() == []
+
+
+def test_a_log_reader_that_is_killed_leaves_an_object_that_goes(
+    make_site: MakeSite, server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site(None)
+    insert_transactions(site, 1)
+    with ChildJob(LOG_READER, site, Failpoint.STORED) as job:
+        assert job.killed()
+    (orphan,) = _batches(server, bucket)
+    site.spark = SparkHere()
+    site.run()
+    assert site.differences() == []
+    monkeypatch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
+    assert clean_up(site.topology).orphan_folders == 1
+    assert orphan not in _batches(server, bucket)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_in_the_middle_of_a_batch_costs_a_retry(
+    databases: DatabasesFactory, server_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ObjectServer(server_folder / "killed") as server:
+        server.make_bucket("bucket")
+        site = _described(databases(), server, "bucket", SparkHere())
+        site.at_publisher("CREATE TABLE item (id int PRIMARY KEY, xact int, note text)")
+        site.set_up()
+        site.at_publisher(
+            "INSERT INTO item SELECT n, n, (SELECT string_agg(md5((n * m)::text), '') FROM generate_series(1, 40) m) "
+            "FROM generate_series(1, 20000) n"
+        )
+        write, written = object_store._NewFile.write, itertools.count(1)
+
+        def killing(file: Any, data: bytes) -> int:
+            if next(written) == 20:
+                server.kill()
+            return write(file, data)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(object_store._NewFile, "write", killing)
+            error = error_of(Site.read_log, site)
+        assert error.kind is ErrorKind.TRANSIENT
+        assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
+        server.start()
+        site.run()
+        assert site.differences() == []
+        # A part of the log that was written whole before could not be removed.
+        monkeypatch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
+        clean_up(site.topology)
+        assert _batches(server, "bucket") == []
 
 
 def test_a_server_that_is_away_is_a_reason_to_run_again(
