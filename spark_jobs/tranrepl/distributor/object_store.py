@@ -28,7 +28,7 @@ KINDS = {"s3": "aws", "gs": "google_cloud_platform", "az": "wasb"}
 """The type of Airflow's connection to a store, by the scheme of its URL."""
 _PART_BYTES = 8 * 1024 * 1024
 _READ_BYTES = 4 * 1024 * 1024
-_TRIES: dict[str, Any] = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_TRIES: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(seconds=60)}
 """For a server that is slow, busy or restarted."""
 _KEY_OPTIONS = ("aws_access_key_id", "aws_secret_access_key")
 _USED_OPTIONS = {

@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -32,7 +33,7 @@ from tranrepl.admin.teardown import plan_teardown_at, tear_down
 from tranrepl.distributor import cleanup, object_store
 from tranrepl.distributor.store import store_at
 from tranrepl.distributor.store_mark import MARK
-from tranrepl.errors import ConfigurationError, ErrorKind, InternalError
+from tranrepl.errors import ConfigurationError, ErrorKind, InternalError, TransientError
 from tranrepl.failpoint import Failpoint
 
 _numbers = itertools.count(1)
@@ -258,12 +259,24 @@ def test_a_server_that_is_killed_in_the_middle_of_a_batch_costs_a_retry(
         assert error.kind is ErrorKind.TRANSIENT
         assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
         server.start()
-        site.run()
+        _run_until_it_is_up(site)
         assert site.differences() == []
         # A part of the log that was written whole before could not be removed.
         monkeypatch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
         clean_up(site.topology)
         assert _batches(server, "bucket") == []
+
+
+def _run_until_it_is_up(site: Site) -> None:
+    """Run as often as a server that has just started answers that it is not ready."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            site.run()
+        except TransientError:
+            assert time.monotonic() < until
+        else:
+            return
 
 
 def test_a_server_that_is_away_is_a_reason_to_run_again(
