@@ -145,7 +145,7 @@ class OpenDistribution:
             if state.status is SubscriptionStatus.INITIATED:
                 raise _without_snapshot(f"article {article} of subscription {self.subscription.subscription}")
             if article in stopped and not deliver_stopped:
-                raise self._stopped(article, state.reason or "its rows are not known")
+                raise self._stopped(article, state.reason or "the log lacks its rows")
         began = {it: state.xact_seqno for it, state in states.items() if state.xact_seqno is not None}
         left = (SubscriptionStatus.SUBSCRIBED, SubscriptionStatus.INACTIVE)
         waiting = {it: None for it, state in states.items() if state.status in left and it not in stopped}

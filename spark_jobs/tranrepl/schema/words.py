@@ -30,7 +30,7 @@ def parts_in_words(change: SchemaChange) -> Iterator[str]:
     if change.new_article_id is None:
         yield "the article ends"
     if change.rows_unknown is not None:
-        yield f"its rows are not known: {change.rows_unknown}"
+        yield f"the log lacks its rows: {change.rows_unknown}"
 
 
 def effects_in_words(change: SchemaChange) -> Iterator[str]:

@@ -188,7 +188,7 @@ class SqlSchemaChanges(SchemaChanges):
         if self._procedures is None:
             return []
         done = self._procedures.follow(self._target(article))
-        self._said += [f"{self._where}: {it}" for it in done]
+        self._said += [it if it.endswith(self._where) else f"{self._where}: {it}" for it in done]
         return done
 
     def _target(self, article: RegisteredArticle) -> SqlTarget:
