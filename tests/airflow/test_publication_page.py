@@ -182,7 +182,7 @@ def test_one_failure_is_one_card_with_its_ways_on(distribution: Connection, publ
         execute(distribution, _DIFFERING)
         pages = [admin.get(f"/publication/{NAME}{it}").text for it in ("", "/errors", "/actions")]
         assert ["Errors (2)" in it for it in pages] == [True] * 3, "one failed, and one validation"
-        assert pages[1].count("Open</span>") == 2
+        assert (pages[1].count("Open</span>"), pages[1].count("Run again</button>")) == (2, 1)
         execute(distribution, "DELETE FROM msrepl_errors WHERE error_code LIKE '20574%'")
         form = admin.get(f"/publication/{NAME}/actions?subscription=shop_001&article=public.item_1&repair=1").text
         assert form.count(" selected>") == 1, "the file has other articles"

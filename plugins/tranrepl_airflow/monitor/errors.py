@@ -14,7 +14,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.database.errors import Failure, RecordedError, newest_failures, open_errors
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.stored_commands import first_transaction
-from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind
+from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, VALIDATION_FAILED, ErrorKind
 from tranrepl.next_steps import Place, named, step_lines
 from tranrepl_airflow.monitor.publications import MonitoredPublication
 
@@ -61,6 +61,11 @@ class ShownError(BaseModel):
     def unresolved(self) -> bool:
         """Whether somebody has to do something about it."""
         return not (self.healed or self.skipped)
+
+    @property
+    def of_validation(self) -> bool:
+        """Whether rows differed: a run of the publication mends none of them."""
+        return (self.number or "").startswith(VALIDATION_FAILED)
 
     @property
     def stops_delivery(self) -> bool:
