@@ -50,21 +50,3 @@ def test_what_takes_long_to_look_through_is_read(
     passed_over = log_reader_agent.idle_result(request, site.topology)
     assert passed_over is not None
     assert passed_over.commands == 0
-
-
-def test_a_store_that_no_machine_mounts_is_written_through_spark(
-    databases: DatabasesFactory, tmp_path: Path, spark: Any
-) -> None:
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    hadoop.set("fs.viewfs.mounttable.elsewhere.link./store", f"file://{tmp_path}")
-    site = Site(databases(), "viewfs://elsewhere/store/commands", ["public.vendor"], spark)
-    site.at_publisher(VENDOR)
-    site.set_up()
-    site.at_publisher(
-        "INSERT INTO vendor SELECT n, 'A' || n, E'Na\\nme', n % 5, NULL FROM generate_series(1, 100) n",
-        "UPDATE vendor SET name = NULL, url = '' WHERE vendor_id < 10",
-    )
-    assert site.run().commands == 100 + 9
-    assert site.differences() == []
-    (folder,) = (tmp_path / "commands").glob("[!_.]*")
-    assert (folder / "_SUCCESS").exists()
