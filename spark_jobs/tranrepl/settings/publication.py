@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -170,6 +171,12 @@ class DistributorSettings(_Settings):
     def connection_ids(self) -> list[str]:
         """Return the connections of the distribution database and, where it has one, of the store."""
         return [self.connection] if self.store_connection is None else [self.connection, self.store_connection]
+
+    @model_validator(mode="after")
+    def _connection_of_a_bucket(self) -> DistributorSettings:
+        if self.store_connection is not None and urlsplit(self.store).scheme in ("", "file"):
+            raise ValueError("store_connection: a path needs none; allowed: with s3://…, gs://…, az://…")
+        return self
 
     @model_validator(mode="after")
     def _retention_in_order(self) -> DistributorSettings:

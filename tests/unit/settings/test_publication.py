@@ -337,3 +337,12 @@ def test_the_retention_is_sql_servers_and_in_order(tmp_path: Path) -> None:
     assert (distributor.min_distretention, distributor.max_distretention, distributor.history_retention) == (0, 72, 48)
     wrong = {**EXAMPLE, "distributor": {**EXAMPLE["distributor"], "min_distretention": 73}}
     assert "min_distretention: 73: allowed: at most max_distretention, 72" in _refusal(_written(tmp_path, wrong))
+
+
+def test_a_bucket_has_a_connection_and_a_path_has_none(tmp_path: Path) -> None:
+    distributor = {**EXAMPLE["distributor"], "store": "s3://bucket/path", "store_connection": "store"}
+    publication = Publication.model_validate({**EXAMPLE, "distributor": distributor})
+    assert publication.distributor.connection_ids == [EXAMPLE["distributor"]["connection"], "store"]
+    assert "store" in publication.connection_ids()
+    wrong = {**EXAMPLE, "distributor": {**distributor, "store": "/path"}}
+    assert "store_connection: a path needs none" in _refusal(_written(tmp_path, wrong))
