@@ -38,10 +38,10 @@ _USED_OPTIONS = {
 }
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
 _NO_IDENTITY = re.compile(r"169\.254\.|metadata\.google|metadata/identity")
-_REFUSED = re.compile(r"\b40[13]\b|AccessDenied|AuthorizationFailure|AuthenticationFailed|expired", re.IGNORECASE)
-_MISTAKEN = re.compile(r"\b400\b|redirect|builder error", re.IGNORECASE)
+_REFUSED = re.compile(r"status code: 40[13]|code: AccessDenied|<Code>(ExpiredToken|InvalidToken)</Code>")
+_MISTAKEN = re.compile(r"status code: (400|30\d)|[Rr]eceived redirect|HTTP error: builder error")
 _SAID = re.compile(r"<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)", re.DOTALL)
-_STATUS = re.compile(r"status code: (\d+ [\w ]+)|(HTTP error: [^\n]*)|(\(code: \w+\))")
+_STATUS = re.compile(r"status code: (\d+ [\w ]+)|(HTTP error: [^\n]*)|(\(code: \w+\))|([Rr]eceived redirect[^\n]*)")
 _process: int | None = None
 """The process that has asked object storage: the client's threads are in none that is forked from it."""
 Answer = TypeVar("Answer")
