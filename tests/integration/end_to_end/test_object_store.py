@@ -19,6 +19,7 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.child_job import LOG_READER, ChildJob
+from support.continuous_delivery import delivering
 from support.continuous_reader import continuous_reader
 from support.failing_jobs import error_of
 from support.object_server import ObjectServer
@@ -120,19 +121,20 @@ def test_workers_of_spark_reach_the_bucket(make_site: MakeSite, spark: Any) -> N
     assert site.differences() == []
 
 
-def test_a_continuous_log_reader_gathers_what_a_request_is_paid_for(
+def test_continuous_agents_gather_what_a_request_is_paid_for(
     make_site: MakeSite, server: ObjectServer, bucket: str
 ) -> None:
     site = make_site(SparkHere())
-    with continuous_reader(site) as reader:
+    with continuous_reader(site) as reader, delivering(site) as delivery:
         reader.wait_until_it_follows()
         insert_transactions(site, *[1] * 30)
         reader.stop().raise_error()
+        delivery.wait_until_delivered()
+        delivery.result().raise_error()
     ((batches, commands),) = distribution_rows(site, "SELECT count(*), sum(commands) FROM msrepl_batches")
     assert commands == 30
     assert batches < 15
     assert len(_batches(server, bucket)) == batches
-    site.deliver().raise_error()
     assert site.differences() == []
 
 
