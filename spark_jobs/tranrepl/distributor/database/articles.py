@@ -212,8 +212,8 @@ def read_articles(connection: sa.Connection, publication_id: int, *statuses: Art
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Of thousands of articles, nothing that is made is garbage, and the collector would look at all there is again and
-    again, which takes as long as the reading."""
+    """Pause the collector: nothing that is made of thousands of articles is garbage, and it would look at all there is
+    again and again, which takes as long as the reading."""
     enabled = gc.isenabled()
     gc.disable()
     try:
