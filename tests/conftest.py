@@ -35,7 +35,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.spark.entry_point import SESSION_SETTINGS
 from tranrepl.spark.output import silence_py4j, submission_variables
-from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
+from tranrepl.spark.spark_submit import LOCAL_MASTER_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from tranrepl.admin.alert_trials import TRIALS, AlertTrial
 from tranrepl.printable import one_line
 from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import Publication
-from tranrepl.spark.submission import write_private
+from tranrepl.spark.spark_submit import write_private
 from tranrepl_airflow.alerts import trial_alert
 from tranrepl_airflow.notifiers import new_notifier, notify
 

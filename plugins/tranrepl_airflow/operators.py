@@ -27,7 +27,7 @@ from tranrepl.printable import counted, one_event
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
 from tranrepl.spark.output import is_chatter, submission_variables
-from tranrepl.spark.submission import entry_point, private_folder, write_private
+from tranrepl.spark.spark_submit import entry_point, private_folder, write_private
 from tranrepl_airflow.alert_callbacks import alert_early, alert_schema_changes, looking_for_early_warnings
 from tranrepl_airflow.assets import add_events, subscription_alias
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_reader_error, log_was_reset, state_of

@@ -12,7 +12,7 @@ from airflow.sdk import Connection
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.spark.installation import require_spark_submit
-from tranrepl.spark.submission import master_settings, spark_submit_binary
+from tranrepl.spark.spark_submit import master_settings, spark_submit_binary
 from tranrepl_airflow.job_connections import find_connection
 
 SPARK_SUBMIT = "spark-submit"

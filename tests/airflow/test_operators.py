@@ -25,7 +25,7 @@ from support.replication_tasks import (
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
-from tranrepl.spark.submission import entry_point
+from tranrepl.spark.spark_submit import entry_point
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor_link import MonitorLink
 from tranrepl_airflow.outcome import ReplicationStopped

@@ -26,7 +26,7 @@ from tranrepl.connections import Connection, from_environment
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.mssql.database import SqlServer
 
 VARIABLE = "TRANREPL_TEST_MSSQL"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from support.quiet_spark import quiet_start
 from tranrepl.spark.entry_point import SESSION_SETTINGS
 from tranrepl.spark.output import silence_py4j, submission_variables
-from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS
+from tranrepl.spark.spark_submit import LOCAL_MASTER_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from tranrepl.distribution.agent import idle_result as idle_distribution
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.agent import idle_result as idle_log_reader
-from tranrepl.spark.submit import submit
+from tranrepl.spark.shell_submit import submit
 
 MASTER = "local[*]"
 _EMPTY_JOB = Path(__file__).with_name("empty_job.py")

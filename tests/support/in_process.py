@@ -30,7 +30,7 @@ from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.publisher.log_range import Limits
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.settings.publication import StreamAssignment
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.command_text import command_text

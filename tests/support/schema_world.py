@@ -13,7 +13,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
-from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.registry import dialect_of
 

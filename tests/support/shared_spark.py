@@ -22,7 +22,7 @@ from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, Snapsh
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import job as log_reader
 from tranrepl.snapshot import job as snapshot
-from tranrepl.spark.submission import write_private
+from tranrepl.spark.spark_submit import write_private
 
 _SUBMIT = """#!{python} -IS
 import json, os, socket, sys

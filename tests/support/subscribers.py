@@ -20,7 +20,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.subscription import SubscriptionKey

@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from tranrepl.admin.airflow_pools import airflow_command
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.publication import Publication
-from tranrepl.spark.submission import write_private
+from tranrepl.spark.spark_submit import write_private
 
 _SECONDS = 300
 _PACKAGE = "tranrepl_airflow"

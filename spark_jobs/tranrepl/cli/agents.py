@@ -38,7 +38,7 @@ from tranrepl.log_reader.agent import idle_result as idle_log_reader
 from tranrepl.model.position import Position
 from tranrepl.snapshot.agent import idle_result as idle_snapshot
 from tranrepl.spark.application import SparkApplication
-from tranrepl.spark.submit import Request, submit
+from tranrepl.spark.shell_submit import Request, submit
 from tranrepl.topology import Topology
 
 _Submit = Callable[[Request], JobResult]

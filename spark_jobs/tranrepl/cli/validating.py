@@ -20,7 +20,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, attempt_repeatedly
 from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
 from tranrepl.printable import counted
-from tranrepl.spark.submit import submit
+from tranrepl.spark.shell_submit import submit
 
 
 @app.command(epilog="Example: [bold]tranrepl validate dags/publications/purchasing.yaml -s reporting[/]")

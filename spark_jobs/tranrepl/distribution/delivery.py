@@ -25,7 +25,7 @@ from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
 from tranrepl.schema.words import change_in_words, effects_in_words
-from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.batching.commit_batches import FIRST_PIECE_COMMANDS, CommitLimits, Piece, commit_batches
 from tranrepl.subscriber.batching.steps import Bulkable, SchemaStep, Steps

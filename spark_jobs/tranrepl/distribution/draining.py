@@ -41,7 +41,7 @@ from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
 from tranrepl.spark.lasting_task import driver_addresses
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.subscription import CommandPlace, UnfinishedBatch

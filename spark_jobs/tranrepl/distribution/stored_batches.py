@@ -17,7 +17,7 @@ from tranrepl.distribution.stored_range import Mapped, StoredRange, deliver_stor
 from tranrepl.distributor.batch_files import is_small, require_all_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError, InternalError, TransientError
-from tranrepl.spark.submission import is_lost_worker
+from tranrepl.spark.spark_submit import is_lost_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from tranrepl.log_reader.reading import read_commands
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.spark.pyarrow_setup import prepare_worker
-from tranrepl.spark.submission import is_lost_worker
+from tranrepl.spark.spark_submit import is_lost_worker
 
 Report = Callable[[int, LogRead, str], None]
 """Take a range's number, the account of its read, and the folder of its commands; no folder where there is an error."""

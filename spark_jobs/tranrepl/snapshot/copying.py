@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.publisher.snapshot import SnapshotSession, SnapshotSource, TableRange
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.snapshot import Loader
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.subscription import SubscriptionKey

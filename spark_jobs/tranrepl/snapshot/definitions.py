@@ -20,7 +20,7 @@ from tranrepl.model.table_definition import Generation, TableDefinition, UniqueC
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import UnregisteredError
 from tranrepl.settings.publication import Partitions
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.batching.steps import SchemaStep
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle

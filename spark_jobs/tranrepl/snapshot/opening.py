@@ -20,7 +20,7 @@ from tranrepl.publisher.snapshot import needing_registered_tables, renamed_or_dr
 from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
 from tranrepl.snapshot.definitions import require_in_force
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.snapshot import Snapshot
 from tranrepl.subscriber.foreign_keys import NO_FOREIGN_KEYS, ForeignKeys, published_foreign_keys
 from tranrepl.subscriber.snapshot import SnapshotArticle

@@ -21,14 +21,14 @@ from typing import Self
 
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
-from tranrepl.spark.submission import (
+from tranrepl.spark.shell_submit import Request, command, ended_without_result, job_environment, require_spark
+from tranrepl.spark.spark_submit import (
     SHUTDOWN,
     entry_point,
     master_settings,
     private_folder,
     write_private,
 )
-from tranrepl.spark.submit import Request, command, ended_without_result, job_environment, require_spark
 
 _SHORTEST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 1.0
 """How often a result is looked for: more seldom the longer the job has run, as for a continuous one looking often were

@@ -23,7 +23,7 @@ from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, Snapsh
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import heeding_shutdown
 from tranrepl.spark.entry_point import Run, log_to_stderr, started, with_its_error
-from tranrepl.spark.submission import SHUTDOWN, write_private
+from tranrepl.spark.spark_submit import SHUTDOWN, write_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

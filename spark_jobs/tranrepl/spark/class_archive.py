@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tranrepl.errors import InternalError
 from tranrepl.spark.installation import find_java, require_java, require_spark_submit
-from tranrepl.spark.submission import LOCAL_MASTER_SETTINGS, spark_submit_binary
+from tranrepl.spark.spark_submit import LOCAL_MASTER_SETTINGS, spark_submit_binary
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 """What spark-submit hands to the driver's JVM (in client mode its own), whatever the master and Spark's settings."""

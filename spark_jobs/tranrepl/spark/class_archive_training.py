@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tranrepl.spark.entry_point import spark_session
-from tranrepl.spark.submission import private_folder
+from tranrepl.spark.spark_submit import private_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import heeding_shutdown, shut_down_by_signals
 from tranrepl.printable import one_event
 from tranrepl.spark.output import silence_py4j
-from tranrepl.spark.submission import write_private
+from tranrepl.spark.spark_submit import write_private
 from tranrepl.spark.without_pandas import without_pandas
 
 if TYPE_CHECKING:

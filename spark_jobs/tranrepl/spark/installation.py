@@ -15,7 +15,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, PackagePath, 
 from pathlib import Path
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.spark.submission import spark_submit_binary
+from tranrepl.spark.spark_submit import spark_submit_binary
 
 MINIMUM_JAVA = 17
 MINIMUM_SPARK = (4, 3)

@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.spark.pyarrow_setup import prepare_lasting_worker
-from tranrepl.spark.submission import is_lost_worker
+from tranrepl.spark.spark_submit import is_lost_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

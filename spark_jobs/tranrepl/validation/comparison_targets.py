@@ -14,7 +14,7 @@ from tranrepl.model.commands import Operation
 from tranrepl.model.comparison import Checksum
 from tranrepl.publisher.snapshot import PublisherComparison
 from tranrepl.subscriber.comparison import ComparableTable, SubscriberComparison
-from tranrepl.validation.comparison import ComparedArticle
+from tranrepl.validation.differences import ComparedArticle
 from tranrepl.validation.reading import Reader
 from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
 

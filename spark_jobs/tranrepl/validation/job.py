@@ -25,8 +25,8 @@ from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.comparison import SubscriberComparison, by_statements
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.topology import Topology
-from tranrepl.validation.comparison import Found, compare, rows_of
 from tranrepl.validation.comparison_targets import open_comparison_targets
+from tranrepl.validation.differences import Found, compare, rows_of
 from tranrepl.validation.repair import command_table, corrections, not_repairable, refuse_too_many, write_script
 from tranrepl.validation.sync_point import HeldSyncPoint, SyncPoint
 

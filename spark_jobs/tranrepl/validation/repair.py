@@ -24,7 +24,7 @@ from tranrepl.model.row_images import lines
 from tranrepl.publisher.snapshot import SnapshotSession
 from tranrepl.subscriber.comparison import Correction, SubscriberComparison, Values, by_statements
 from tranrepl.subscriber.shared_tables import Claim
-from tranrepl.validation.comparison import Found, FoundRow
+from tranrepl.validation.differences import Found, FoundRow
 from tranrepl.validation.sync_point import HeldSyncPoint
 
 _ROWS_AT_ONCE = 100

@@ -21,7 +21,7 @@ from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.snapshot import Snapshot
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.applier import Applier
 from tranrepl.topology import Topology
 

@@ -19,7 +19,7 @@ from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.long_messages import LongMessage
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.subscriber.batching import commit_batches
-from tranrepl.subscriber.postgres import apply as postgres_apply, serial
+from tranrepl.subscriber.postgres import applier as postgres_applier, serial
 
 _MEGABYTE = 1024 * 1024
 _ON_DEMAND = "TRANREPL_LARGE_VALUES"
@@ -124,7 +124,7 @@ def test_a_command_that_no_buffer_takes_is_named(
     with monkeypatch.context() as patch:
         patch.setattr(commit_batches, "_LONG", 0)
         patch.setattr(serial, "copy_text", overflow)
-        patch.setattr(postgres_apply, "fold_text", overflow)
+        patch.setattr(postgres_applier, "fold_text", overflow)
         error = deliver_stored(site).error
     assert error is not None
     assert (error.kind, error.database_code, error.article, error.key) == (

@@ -25,7 +25,7 @@ from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.snapshot import initialization
 from tranrepl.subscriber.base import snapshot as loading
-from tranrepl.validation import comparison
+from tranrepl.validation import differences
 
 _ARTICLES = ("public.first", "public.second")
 
@@ -146,9 +146,9 @@ def test_a_validation_gives_way_at_either_end(end: str, site: Site, monkeypatch:
     connection: Connection = site.connections[end]
     with statement_beside(connection) as beside, monkeypatch.context() as patch:
 
-        def compare(*arguments: Any, **named: Any) -> list[comparison.Found]:
+        def compare(*arguments: Any, **named: Any) -> list[differences.Found]:
             beside.start("ALTER TABLE second ADD COLUMN extra int")
-            return comparison.compare(*arguments, **named)
+            return differences.compare(*arguments, **named)
 
         patch.setattr("tranrepl.validation.job.compare", compare)
         result = site.validate()

@@ -15,7 +15,7 @@ import pytest
 from tranrepl.errors import InternalError
 from tranrepl.spark import class_archive
 from tranrepl.spark.class_archive import find_archive, make_archive, start_variables
-from tranrepl.spark.submission import spark_submit_binary
+from tranrepl.spark.spark_submit import spark_submit_binary
 
 
 @pytest.fixture(scope="module")

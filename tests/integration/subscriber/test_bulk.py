@@ -21,7 +21,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.batching import staging
 from tranrepl.subscriber.registry import dialect_of
 

@@ -13,7 +13,7 @@ from support.command_history import Column
 from support.schema_world import World, added, dropped, renamed, retyped, schema_world
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.model.schema_change import ColumnChange
-from tranrepl.subscriber.postgres import schema_change
+from tranrepl.subscriber.postgres import schema_changes
 
 ID = Column("id", "integer", key=1)
 A = Column("a", "integer")
@@ -87,8 +87,8 @@ def test_who_does_not_own_the_table_is_told_what_lets_it(world: World) -> None:
 
 
 def test_a_table_in_use_is_waited_for_and_never_for_long(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_change, "_LOCK_SECONDS", 0.1)
-    monkeypatch.setattr(schema_change, "_BETWEEN_ATTEMPTS", 0.1)
+    monkeypatch.setattr(schema_changes, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(schema_changes, "_BETWEEN_ATTEMPTS", 0.1)
     site, history = world.site, world.history
     first = site.article("t", [ID])
     second = site.next_definition(first, [ID, A])

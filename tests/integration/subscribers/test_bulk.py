@@ -16,7 +16,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
 MakeSite = Callable[[str], Site]

@@ -24,7 +24,7 @@ from tranrepl.errors import ConfigurationError, ErrorKind, TransientError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Subscription
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
 # The Publisher's children follow their parents: renumbered, deleted, set free, and a tree within one table.

@@ -11,7 +11,7 @@ from support.command_history import Column, History, seqno
 from support.subscribers import KEY, Site
 from tranrepl.errors import FencedError, TransientError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.batching.steps import SerialStep
 from tranrepl.subscriber.registry import dialect_of

@@ -14,7 +14,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO, Operation
 from tranrepl.settings.publication import Apply, Subscription
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.batching.steps import BulkStep
 from tranrepl.subscriber.mssql.bulk import SqlServerBulk
 from tranrepl.subscriber.registry import dialect_of

@@ -9,7 +9,7 @@ from support.schema_changes import change, dropped, renamed
 from support.subscribers import KEY, Site
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Apply, Article
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.constraints import UniqueKey
 from tranrepl.subscriber.registry import dialect_of
 

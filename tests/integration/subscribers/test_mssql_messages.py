@@ -11,7 +11,7 @@ from support.subscribers import Rows, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 
 _ITEM = [Column("id", "integer", key=1), Column("name", "character varying(40)")]
 _INSERT = "insert into item values (@id, @name)"

@@ -16,7 +16,7 @@ from support.subscribers import KEY, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Apply, Article
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
 MakeSite = Callable[[str], Site]

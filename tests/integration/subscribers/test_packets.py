@@ -13,7 +13,7 @@ from tranrepl.errors import DataError, ErrorKind
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Apply, Article, PreCreation
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import SnapshotArticle
 

@@ -12,7 +12,7 @@ from support.schema_changes import added, change, dropped, nullable, renamed, re
 from support.subscribers import KEY, Site
 from tranrepl.errors import ErrorKind
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.registry import dialect_of
 
 ID = Column("id", "integer", key=1)

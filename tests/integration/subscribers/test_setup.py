@@ -18,7 +18,7 @@ from tranrepl.errors import ConfigurationError, CustomProcedureError, ErrorKind,
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.procedure_names import Scripted
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.subscription import SubscriptionPosition

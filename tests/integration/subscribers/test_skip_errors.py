@@ -15,7 +15,7 @@ from tranrepl.distribution.recording import SkippedCommands
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 
 VENDOR = (Column("id", "integer", key=1), Column("name", "character varying(10)"))

@@ -22,7 +22,7 @@ from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.settings.publication import StreamAssignment
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints

@@ -16,7 +16,7 @@ from support.subscribers import Site
 from tranrepl.errors import ErrorKind
 from tranrepl.postgres.session import Session, connect
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 
 # Type at the Publisher, then values in SQL.
 VALUES: dict[str, Sequence[str]] = {

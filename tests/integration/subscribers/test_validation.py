@@ -22,8 +22,8 @@ from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import Repair
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.mariadb import comparison_statements as mariadb_comparison
-from tranrepl.validation import comparison
-from tranrepl.validation.comparison import Found
+from tranrepl.validation import differences
+from tranrepl.validation.differences import Found
 
 _MARIADB = {
     "name": "'vendor 10'",
@@ -177,7 +177,7 @@ def test_what_is_delivered_while_rows_are_compared_is_not_seen(
     def compare(*arguments: Any, **named: Any) -> list[Found]:
         vendor.site.at_publisher("UPDATE vendor SET name = 'later'")
         assert vendor.site.run().commands == ROWS
-        return comparison.compare(*arguments, **named)
+        return differences.compare(*arguments, **named)
 
     monkeypatch.setattr("tranrepl.validation.job.compare", compare)
     assert vendor.site.validate().error is None
@@ -188,11 +188,11 @@ def test_a_table_altered_at_mariadb_ends_its_validation_and_no_session_waits_for
 ) -> None:
     # The statement waits for the session that has read the table, and the next one waits for the statement.
     moments.at_publisher("INSERT INTO moment (id) VALUES (1)")
-    buckets_of = comparison._buckets
+    buckets_of = differences._buckets
     with ThreadPoolExecutor(1) as executor:
         altering: list[Future[object]] = []
 
-        def buckets(*arguments: Any) -> tuple[comparison.Numbers, comparison.Numbers]:
+        def buckets(*arguments: Any) -> tuple[differences.Numbers, differences.Numbers]:
             alter = ["SET lock_wait_timeout = 20", "ALTER TABLE moment ADD COLUMN extra int"]
             altering.append(executor.submit(mariadb.execute, *alter, database=mariadb_database))
             while not mariadb.execute(_WAITING):
@@ -200,7 +200,7 @@ def test_a_table_altered_at_mariadb_ends_its_validation_and_no_session_waits_for
             return buckets_of(*arguments)
 
         monkeypatch.setattr(mariadb_comparison, "_LOCK_SECONDS", 1)
-        monkeypatch.setattr(comparison, "_buckets", buckets)
+        monkeypatch.setattr(differences, "_buckets", buckets)
         result = moments.validate()
         altering[0].result(60)
     assert result.error is not None

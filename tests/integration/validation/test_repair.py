@@ -14,8 +14,8 @@ from support.site import Site
 from support.spark_here import SparkHere
 from support.validated_site import COLUMNS, article_of, compared_articles, named, validated_site
 from tranrepl.jobs.requests import Repair
-from tranrepl.validation import comparison
-from tranrepl.validation.comparison import Found
+from tranrepl.validation import differences
+from tranrepl.validation.differences import Found
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_repair_corrects_only_what_still_differs(site: Site, monkeypatch: pyte
     )
 
     def compare_and_change(*arguments: Any, **named: Any) -> list[Found]:
-        found = comparison.compare(*arguments, **named)
+        found = differences.compare(*arguments, **named)
         site.at_publisher(
             "UPDATE item SET name = 'right' WHERE id = 1",
             "DELETE FROM item WHERE id = 2",

@@ -21,8 +21,8 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.postgres.compared_table import SnapshotPlace
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot
 from tranrepl.publisher.postgres.publisher import PostgresPublisher
-from tranrepl.validation import comparison, comparison_targets
-from tranrepl.validation.comparison import Found
+from tranrepl.validation import comparison_targets, differences
+from tranrepl.validation.differences import Found
 
 _VALIDATIONS = int(os.environ.get("TRANREPL_VALIDATIONS", "10"))
 
@@ -78,7 +78,7 @@ def test_delivery_is_held_only_until_the_snapshots_are_open(site: Site, monkeypa
         def compare(*arguments: Any, **named: Any) -> list[Found]:
             assert delivering[0].result(300).commands == 1
             assert site.at_subscriber("SELECT name FROM item") == [("later",)]
-            return comparison.compare(*arguments, **named)
+            return differences.compare(*arguments, **named)
 
         monkeypatch.setattr("tranrepl.validation.job.open_comparison_targets", open_comparison_targets)
         monkeypatch.setattr("tranrepl.validation.job.compare", compare)

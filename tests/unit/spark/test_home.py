@@ -9,7 +9,7 @@ import pytest
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.spark.installation import require_spark_submit
-from tranrepl.spark.submission import spark_submit_binary
+from tranrepl.spark.spark_submit import spark_submit_binary
 
 
 def _refusal(binary: str | None, **environment: str) -> ConfigurationError:

@@ -6,7 +6,7 @@ import pytest
 
 from tranrepl.errors import TransientError
 from tranrepl.log_reader.storing import failed_job as failed_reading
-from tranrepl.spark.submission import is_lost_worker
+from tranrepl.spark.spark_submit import is_lost_worker
 
 _CALL = "An error occurred while calling o46.collectToPython.\n: "
 _FACTORY = "\n\tat org.apache.spark.api.python.PythonWorkerFactory.create(PythonWorkerFactory.scala:177)"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tranrepl.spark.submission import private_folder, write_private
+from tranrepl.spark.spark_submit import private_folder, write_private
 
 _HOLD = """
 import sys
-from tranrepl.spark.submission import private_folder
+from tranrepl.spark.spark_submit import private_folder
 with private_folder() as folder:
     (folder / "request.json").touch()
     print(folder, flush=True)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from tranrepl.errors import ConfigurationError, ErrorDetails, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
-from tranrepl.subscriber.applier import Applied
+from tranrepl.subscriber.applier_options import Applied
 from tranrepl.subscriber.base.watermark import Watermark
 from tranrepl.subscriber.batching.steps import Operations, SchemaStep, Step
 from tranrepl.subscriber.subscription import ALONE, Stream, StreamRecord, UnfinishedBatch

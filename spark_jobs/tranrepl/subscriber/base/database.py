@@ -35,7 +35,7 @@ from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits, source_type
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.catalogue import Catalogue, InspectedCatalogue, Place, Refusal
 from tranrepl.subscriber.base.column_steps import ColumnStatements
 from tranrepl.subscriber.base.comparison_statements import ComparisonWays

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.base.snapshot import Loader, Snapshot
 from tranrepl.subscriber.base.subscriber import Subscriber

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from tranrepl.errors import ConfigurationError, DataError, ErrorKind, ReplicationError
-from tranrepl.subscriber.applier import Applied
+from tranrepl.subscriber.applier_options import Applied
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.batching.steps import BulkStep, MismatchError
 

@@ -12,7 +12,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import PreCreation
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.destination import find_destinations
 from tranrepl.subscriber.base.execution import execute_ddl

@@ -12,11 +12,11 @@ from sqlalchemy.exc import DBAPIError
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
-from tranrepl.subscriber.base.apply import SqlApplier
-from tranrepl.subscriber.base.comparison import open_comparison
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.dialect import Dialect
+from tranrepl.subscriber.base.sql_applier import SqlApplier
+from tranrepl.subscriber.base.sql_comparison import open_comparison
 from tranrepl.subscriber.base.sql_loader import SqlLoader
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.capabilities import Capabilities

@@ -22,7 +22,6 @@ from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.column_changes import reload_reason
 from tranrepl.subscriber.base.column_check import column_problems, column_warnings
-from tranrepl.subscriber.base.comparison import rows_of_key
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.base.destination import (
@@ -55,6 +54,7 @@ from tranrepl.subscriber.base.procedures import (
     scripted,
 )
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
+from tranrepl.subscriber.base.sql_comparison import rows_of_key
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.base.watermark import Watermark, position_of
 from tranrepl.subscriber.capabilities import ForeignKeyCheck

@@ -23,7 +23,7 @@ from tranrepl.model.catalogue import ColumnDescription
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.mysql.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.applier import ApplierOptions
+from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, InspectedCatalogue, Place, ReferringColumns, Refusal
 from tranrepl.subscriber.base.comparison_statements import ComparisonWays
 from tranrepl.subscriber.base.execution import BulkInsert

@@ -11,10 +11,10 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import connect, translated_errors
-from tranrepl.subscriber.applier import AS_CONFIGURED, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, ApplierOptions
 from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.capabilities import Capabilities
-from tranrepl.subscriber.postgres.apply import PostgresApplier
+from tranrepl.subscriber.postgres.applier import PostgresApplier
 from tranrepl.subscriber.postgres.comparison import PostgresComparison, open_comparison
 from tranrepl.subscriber.postgres.database import POSTGRES, configure_session
 from tranrepl.subscriber.postgres.prefetch import Prefetch

@@ -20,7 +20,7 @@ from tranrepl.jobs.requests import (
 from tranrepl.jobs.results import JobResult
 from tranrepl.spark.installation import require_java, require_spark_submit
 from tranrepl.spark.output import is_chatter, submission_variables
-from tranrepl.spark.submission import (
+from tranrepl.spark.spark_submit import (
     entry_point,
     master_settings,
     private_folder,

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tranrepl.errors import ErrorReport
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.base.applier import Applier, naming_change
 from tranrepl.subscriber.base.committed_changes import CommittedChanges
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors

@@ -19,7 +19,7 @@ from tranrepl.model.names import TableName
 from tranrepl.postgres.script_check import refusal
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.settings.publication import Apply
-from tranrepl.subscriber.applier import AS_CONFIGURED, Applied, ApplierOptions
+from tranrepl.subscriber.applier_options import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.base.applier import Applier, naming_change
 from tranrepl.subscriber.base.key_changes import UnfitRows
 from tranrepl.subscriber.base.savepoint import BulkAttempts
@@ -46,7 +46,7 @@ from tranrepl.subscriber.postgres.database import POSTGRES, make_durable
 from tranrepl.subscriber.postgres.destination import Targets
 from tranrepl.subscriber.postgres.prefetch import Prefetch
 from tranrepl.subscriber.postgres.procedures import delete_all
-from tranrepl.subscriber.postgres.schema_change import PostgresSchemaChanges
+from tranrepl.subscriber.postgres.schema_changes import PostgresSchemaChanges
 from tranrepl.subscriber.postgres.serial import SerialApply
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
 from tranrepl.subscriber.subscription import ALONE, Stream, SubscriptionKey, UnfinishedBatch

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tranrepl.validation import comparison
-from tranrepl.validation.comparison import rows_of
+from tranrepl.validation import differences
+from tranrepl.validation.differences import rows_of
 
 
 class _Ends:
@@ -32,8 +32,8 @@ class _Ends:
     ("size", "asked"), [(10, [16, 2000, 984]), (20_000, [16, *[125] * 23, 109]), (10_000_000, [16, *[1] * 4])]
 )
 def test_large_rows_are_read_few_at_a_time(size: int, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "_BYTES_AT_ONCE", 5_000_000)
-    monkeypatch.setattr(comparison, "_differing", lambda *_: [])
+    monkeypatch.setattr(differences, "_BYTES_AT_ONCE", 5_000_000)
+    monkeypatch.setattr(differences, "_differing", lambda *_: [])
     ends: Any = _Ends(size)
     rows_of(ends, ends, range(sum(asked)))
     assert ends.asked == asked
