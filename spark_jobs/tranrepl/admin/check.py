@@ -18,7 +18,7 @@ from tranrepl.admin.unread_alterations import UnreadAlteration, missing_table, u
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.stale_articles import waits_for_snapshot
-from tranrepl.distributor.store_mark import store_mark_problems
+from tranrepl.distributor.store_mark import store_loss_warnings, store_mark_problems
 from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
 from tranrepl.errors import (
     ConfigurationError,
@@ -236,6 +236,7 @@ def _store(checked: Checked, topology: Topology, database: DistributionDatabase)
     checked.warnings.extend(store.warnings())
     yield from store.problems()
     yield from store_mark_problems(database, store)
+    checked.warnings.extend(store_loss_warnings(database, topology.publication.publication, store))
 
 
 def _distributor(database: DistributionDatabase) -> Iterator[ReplicationError]:

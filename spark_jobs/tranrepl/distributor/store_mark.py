@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tranrepl.distributor.command_store import CommandStore, path_in
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.model.commands import FIRST_XACT_SEQNO
 
 MARK = "_tranrepl_store.json"
 
@@ -43,6 +44,20 @@ def store_mark_problems(database: DistributionDatabase, store: CommandStore) -> 
         is_own = is_own or database.is_earlier() or (database.is_current() and _is_of(database, found or ""))
         if not is_own:
             yield _foreign(store, found or "")
+
+
+def store_loss_warnings(database: DistributionDatabase, publication: str, store: CommandStore) -> Iterator[str]:
+    """Yield a warning where a store has lost its mark, though a publication's commands are in it."""
+    with suppress(ReplicationError):
+        # What keeps the database or the store from answering is reported elsewhere.
+        record = database.publications.find(publication) if database.is_current() else None
+        if record is None or record.store.url != store.url or store.read_text(MARK) is not None:
+            return
+        if database.batches.after(record, FIRST_XACT_SEQNO, 1):
+            yield (
+                f"distributor.store: {store.url!r} lacks the commands that were stored in it: mount it here, or "
+                "restore it; the next delivery stops without them"
+            )
 
 
 def mark_store(database: DistributionDatabase, store: CommandStore) -> list[str]:

@@ -161,3 +161,10 @@ def test_a_copy_of_the_distribution_database_has_its_store(site: Site, postgres:
     clean_up(site.topology)
     site.set_up()
     postgres.drop_database(f"{before}_restored")
+
+
+def test_check_warns_of_a_store_that_is_not_where_its_commands_were_stored(site: Site, tmp_path: Path) -> None:
+    assert not any("lacks the commands" in it for it in check(site.topology).warnings)
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    (said,) = [it for it in check(site.topology).warnings if "lacks the commands" in it]
+    assert said.startswith(f"distributor.store: '{tmp_path / 'store'}' lacks the commands that were stored in it: ")
