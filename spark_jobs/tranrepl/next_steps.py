@@ -117,7 +117,7 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
     run, skip = f"tranrepl run {file} -s {subscription}", f"tranrepl skip {file} -s {subscription} --xact-seqno {seqno}"
     if error.schema_change:
         return (look, NextStep("mend what keeps the table from being altered, then deliver again", run))
-    mend = NextStep("mend the Subscriber's rows, then deliver again", run)
+    mend = NextStep("mend the Subscriber's rows or table, then deliver again", run)
     if error.not_repaired is not None:
         by_hand = "or skip the transaction, and correct its rows by hand: nothing repairs them"
         return (look, mend, NextStep(f"{by_hand} ({error.not_repaired})", skip))

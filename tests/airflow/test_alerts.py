@@ -84,7 +84,7 @@ def _fields(file: Path) -> dict[str, str]:
     steps = (
         "# look at the transaction",
         browse,
-        "# mend the Subscriber's rows, then deliver again",
+        "# mend the Subscriber's rows or table, then deliver again",
         f"tranrepl run {file} -s reporting",
         "# or skip the transaction, then correct the rows that it would have changed",
         f"tranrepl skip {file} -s reporting --xact-seqno 0x00ab",

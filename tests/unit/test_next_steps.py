@@ -60,7 +60,7 @@ def test_the_block_says_all_there_is_and_ends_with_the_commands() -> None:
             "",
             "# look at the transaction",
             f"tranrepl browse {FILE} --from 0x00ab --to 0x00ab",
-            "# mend the Subscriber's rows, then deliver again",
+            "# mend the Subscriber's rows or table, then deliver again",
             f"tranrepl run {FILE} -s reporting",
             "# or skip the transaction, then correct the rows that it would have changed",
             f"tranrepl skip {FILE} -s reporting --xact-seqno 0x00ab",
