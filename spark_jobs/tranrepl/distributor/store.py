@@ -20,6 +20,11 @@ def store_at(url: str, connection: Connection | None = None) -> CommandStore:
         return MountedStore(url, Path(url))
     if parts.scheme == "file":
         return MountedStore(url, Path(unquote(parts.path)))
+    if "@" in parts.netloc:
+        raise ConfigurationError(
+            f"distributor.store: {parts.scheme}://: its URL has a login in it",
+            remedy="keys are those of the connection that distributor.store_connection names",
+        )
     if parts.scheme in KINDS and parts.netloc:
         return ObjectStore(url, connection)
     what = "it names no bucket" if parts.scheme in KINDS else f"no store is at {parts.scheme}://"

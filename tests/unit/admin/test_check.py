@@ -113,6 +113,12 @@ def test_a_store_that_only_spark_would_reach_is_refused(store: str) -> None:
         store_at(store)
 
 
+def test_a_store_with_a_login_in_its_url_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ConfigurationError, match="its URL has a login in it") as raised:
+        store_at("s3://key:hidden@bucket/path")
+    assert "hidden" not in str(raised.value)
+
+
 def test_a_store_below_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
