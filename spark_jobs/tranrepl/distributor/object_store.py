@@ -39,7 +39,9 @@ _USED_OPTIONS = {
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
 _NO_IDENTITY = re.compile(r"169\.254\.|metadata\.google|metadata/identity")
 _REFUSED = re.compile(r"status code: 40[13]|code: AccessDenied|<Code>(ExpiredToken|InvalidToken)</Code>")
-_MISTAKEN = re.compile(r"status code: (400|30\d)|[Rr]eceived redirect|HTTP error: builder error")
+_MISTAKEN = re.compile(
+    r"status code: (400(?!.*RequestTimeout)|30\d)|[Rr]eceived redirect|HTTP error: builder error", re.DOTALL
+)
 _SAID = re.compile(r"<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)", re.DOTALL)
 _STATUS = re.compile(r"status code: (\d+ [\w ]+)|(HTTP error: [^\n]*)|(\(code: \w+\))|([Rr]eceived redirect[^\n]*)")
 _process: int | None = None
@@ -149,8 +151,9 @@ class ObjectStore:
         try:
             return act(obstore, _client(self))
         except (obstore.exceptions.BaseError, OSError) as error:
-            # Its text is long, and may have a signed URL.
-            raise self._error(what, str(error), isinstance(error, FileNotFoundError)) from None
+            # Its text is long, and may have a signed URL. What is written cannot be missing: an upload can.
+            is_missing = isinstance(error, FileNotFoundError) and what in ("read", "delete")
+            raise self._error(what, str(error), is_missing) from None
 
     def _error(self, what: str, text: str, is_missing: bool) -> Exception:
         bucket = urlsplit(self.url).netloc

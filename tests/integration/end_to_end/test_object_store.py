@@ -48,8 +48,8 @@ def server(server_folder: Path) -> Iterator[ObjectServer]:
 
 @pytest.fixture
 def bucket(server: ObjectServer) -> str:
-    """Return a new bucket."""
-    name = f"bucket-{next(_numbers)}"
+    """Return a new bucket, whose name is no answer."""
+    name = f"expired-403-{next(_numbers)}"
     server.make_bucket(name)
     return name
 

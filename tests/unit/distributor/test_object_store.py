@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
+from tranrepl.connections import Connection
+from tranrepl.distributor.command_file import write_few_commands
 from tranrepl.distributor.object_store import ObjectStore
+from tranrepl.distributor.store import store_at
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 
 _ASKED = "Error performing PUT http://127.0.0.1:403/bucket/400/expired/x?sig=hidden in 3ms"
@@ -36,3 +43,49 @@ def test_answers_are_told_apart(text: str, kind: type[ReplicationError], message
 def test_an_object_that_is_missing_is_no_mistake_in_the_settings() -> None:
     text = f"{_STATUS} 404 Not Found: {_BODY.format('NoSuchKey')}"
     assert isinstance(ObjectStore("s3://bucket/store", None)._error("read", text, is_missing=True), FileNotFoundError)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    status, code = 500, ""
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        body = f"<?xml?><Error><Code>{self.code}</Code><Message>Said.</Message><Resource>/b-403/</Resource></Error>"
+        self.send_response(self.status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        # The bucket's rule, or another one, has aborted the upload.
+        (404, "NoSuchUpload", TransientError),
+        (400, "RequestTimeout", TransientError),
+        (409, "OperationAborted", TransientError),
+        (400, "AuthorizationHeaderMalformed", ConfigurationError),
+        (403, "AccessDenied", ConfigurationError),
+        (404, "NoSuchBucket", ConfigurationError),
+    ],
+)
+def test_what_a_write_is_answered_decides_whether_it_is_tried_again(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int, code: str, expected: type[ReplicationError]
+) -> None:
+    monkeypatch.setattr(_Answer, "status", status)
+    monkeypatch.setattr(_Answer, "code", code)
+    options = {"endpoint_url": endpoint, "region_name": "us-east-1"}
+    store = store_at("s3://b-403/expired", Connection("store", "aws", login="key", password="secret", options=options))  # noqa: S106
+    with pytest.raises(expected):
+        write_few_commands(store, [])
