@@ -14,6 +14,8 @@ from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ReplicationError,
 from tranrepl.mysql.connection_options import CHARSET, driver_arguments
 
 Rows = list[tuple[Any, ...]]
+_SQL_MODE = "NO_BACKSLASH_ESCAPES,ANSI_QUOTES,ALLOW_INVALID_DATES"
+"""Tables may have dates that do not exist: without the last word the server reads 2024-02-31 as a date of zeros."""
 _REFUSED = (1044, 1045, 1049, 1698)
 """No such database, or not for this login."""
 
@@ -51,7 +53,7 @@ def connect(connection: Connection) -> Iterator[Session]:
     try:
         session = Session(driver, connection.database or "")
         with translated_errors(f"connection {connection}"):
-            session.execute("SET time_zone = '+00:00', sql_mode = 'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'")
+            session.execute(f"SET time_zone = '+00:00', sql_mode = '{_SQL_MODE}'")
         yield session
     finally:
         if driver.open:

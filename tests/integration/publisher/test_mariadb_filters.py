@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from conftest import DatabasesFactory
@@ -13,6 +14,7 @@ from support.mariadb import MariaDbServer
 from support.publishers import NO_LIMITS, PublisherSite, mariadb_under_test
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.errors import DataError
 from tranrepl.model.commands import Operation
 
 _databases = count(1)
@@ -21,21 +23,22 @@ _ROWS = """CREATE TABLE `t%s` (
     name varchar(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, latin varchar(9) CHARACTER SET latin1
     COLLATE latin1_german2_ci, exact text CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, code char(5), day date,
     at datetime(3), seen timestamp(2) NULL, took time(1), made year, state enum('new', 'öld', 'gone'),
-    `od``d %%` int)"""
+    `od``d %%` int, padded int(5) unsigned zerofill)"""
 _VALUES = (
     (
         "(1, 5, 18446744073709551615, 1.5000, 1.5e-7, 0.1, 'Ann', 'Müller', 'a\\\\b\\t', 'ab', '2024-02-29', "
-        "'2024-02-29 01:02:03.456', '2024-02-29 01:02:03.25', '-12:00:00.5', 2024, 'öld', 7)"
+        "'2024-02-29 01:02:03.456', '2024-02-29 01:02:03.25', '-12:00:00.5', 2024, 'öld', 7, 12)"
     ),
     (
         "(2, -5, 0, -0.0001, 0, 16777217, 'ANN ', 'Mueller', '', 'AB', '0000-00-00', '0000-00-00 00:00:00', "
-        "'1970-01-01 00:00:01', '100:00:00', 0, 'new', NULL)"
+        "'1970-01-01 00:00:01', '100:00:00', 0, 'new', NULL, 0)"
     ),
-    "(3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+    "(3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
     (
         "(4, 0, 3, 2, 1e300, -3.5, 'änn😀', 'x''\"%%', 'quote '' \" ', 'a', '2023-01-01', '2023-01-01', "
-        "'2023-01-01', '00:00:00', 1999, 'gone', -7)"
+        "'2023-01-01', '00:00:00', 1999, 'gone', -7, 12345)"
     ),
+    "(5, 1, 1, 1, 1, 1, 'x', 'x', 'x', 'x', '2024-02-31', '2024-06-31', '2023-01-01', 0, 2023, 'new', 1, 99999)",
 )
 _FILTERS = [
     "small > 0 OR big >= 18446744073709551615",
@@ -48,10 +51,12 @@ _FILTERS = [
     "exact = '' OR exact IN ('quote '' \" ', 'b')",
     '`T%%s`.code = "ab"',
     "day = '2024-02-29' OR day < '2023-06-01'",
+    "day = '2024-02-31' OR at > '2024-06-30'",
     "at BETWEEN '2024-02-29 01:02:03.456' AND '2025-01-01'",
     "seen > '2000-01-01 00:00:00' AND seen <> '2023-01-01'",
     "took < '00:00:01' OR took >= '99:59:59'",
     "made IS NULL OR made IN (0, 2024)",
+    "padded LIKE '000%'",
     "state <> 'new'",
     "state IN ('öld', 'gone')",
     "COALESCE(`od``d %%`, 0) % 7 = 0",
@@ -88,7 +93,8 @@ def test_a_filter_is_true_for_a_row_of_the_log_where_it_is_for_the_tables(site: 
     site.server.execute(_ROWS.replace("%%", "%"))
     site.set_up("t%s")
     for row in _VALUES:
-        site.server.execute(f"INSERT INTO `t%s` VALUES {row.replace('%%', '%')}")
+        insert = f"INSERT INTO `t%s` VALUES {row.replace('%%', '%')}"
+        site.server.execute("SET sql_mode = 'ALLOW_INVALID_DATES'", insert)
     with site.opened() as publisher:
         ((article, table),) = site.described(publisher, "t%s")
         for written in _FILTERS:
@@ -110,6 +116,14 @@ def test_a_filter_is_true_for_a_row_of_the_log_where_it_is_for_the_tables(site: 
             expected = [row for (row,) in site.server.execute(f"SELECT ({text}) IS TRUE FROM `t%s` ORDER BY id")]
             assert matching == [bool(it) for it in expected], text
             assert any(expected), text
+        articles = [it.model_copy(update={"filter": "big - 1 > 0"}) for it in site.articles]
+        log = publisher.log_range(articles, site.start(publisher), publisher.end_of_log(), NO_LIMITS)
+        zero = pa.array(["0"])
+        with log.row_filters() as filters:
+            assert filters is not None
+            with pytest.raises(DataError, match="the row filter of article") as raised:
+                filters.matches(articles[0], zero, [zero])
+        assert "out of range" in raised.value.message
 
 
 @pytest.mark.parametrize("text", _REFUSED)

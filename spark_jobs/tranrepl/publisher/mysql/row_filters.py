@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.mysql.session import Session, error_text, quoted, translated_errors
+from tranrepl.mysql.session import Session, error_number, error_text, quoted, translated_errors
 from tranrepl.publisher.changes import Bools
 from tranrepl.publisher.mysql.column_types import DeclaredType, declared
 
@@ -36,6 +36,7 @@ _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "year")
 _MOMENTS = ("date", "time", "datetime", "timestamp")
 _ENUM = "enum"
+_OUT_OF_RANGE = 1690
 _AT_ONCE = 10_000
 _MOST_OF_PACKET = 3
 """Values may take one part in so many of the longest statement: a quote in it is written twice."""
@@ -129,7 +130,7 @@ class _Filter:
 
 def _type(of: DeclaredType, charset: str | None, collation: str | None) -> str:
     """Return the type that a value has among others that are not in a table."""
-    spelling = of.spelling.replace(" zerofill", "")
+    spelling = of.spelling
     if of.name == "timestamp":
         # Times are UTC in our sessions, and a timestamp is never NULL by itself.
         spelling = f"datetime({of.first or 0})"
@@ -197,9 +198,10 @@ class MySqlRowFilters:
             return
         try:
             found = self._session.execute(self._filters[article.article_id].query(), [text])
-        except (pymysql.err.DataError, pymysql.err.ProgrammingError) as error:
-            raise self._error(article, error_text(error)) from error
         except pymysql.err.Error as error:
+            is_data = isinstance(error, pymysql.err.DataError | pymysql.err.ProgrammingError)
+            if is_data or error_number(error) == _OUT_OF_RANGE:
+                raise self._error(article, error_text(error)) from error
             with translated_errors(self._where):
                 raise error
         yield from (int(row) - 1 for (row,) in found)
