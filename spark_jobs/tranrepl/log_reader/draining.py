@@ -279,6 +279,8 @@ class LogReader:
                 redefined=None if begun is None else begun.digest,
             )
             self._start = read.end
+            if read.scripts:
+                self._scripts = self._opened.database.scripts.written(self._record)
         before, self._articles = self._articles, self._schema.registered(self._articles, read)
         reach(Failpoint.REGISTERED)
         if batch is not None:

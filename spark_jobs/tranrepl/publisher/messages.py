@@ -5,7 +5,8 @@ How they are written and found, and by what they are known to be ours, is the Pu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -17,7 +18,8 @@ from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.log_range import SchemaReading
 
 _NOT_REGISTERED = (
-    "the Publisher's log holds a script that is not registered in the distribution database; no Subscriber runs it ({})"
+    "the Publisher's log holds a script that is not registered in the distribution database, or has run already; no "
+    "Subscriber runs it ({})"
 )
 
 
@@ -81,22 +83,25 @@ class TokenMessages:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class ScriptMessages:
-    """Reads the scripts of one publication, by the name that it has at the server."""
+    """Reads the scripts of one publication, by the name that it has at the server, in one reading of the log.
 
-    publication: str
-    accepted: Sequence[str] = ()
-    """Digests of the scripts that are registered: who may write messages of ours at the Publisher may not for that run
-    SQL at the Subscribers."""
+    `accepted`: the digests of the scripts that are registered, each for one message. Who may write messages of ours at
+    the Publisher may not for that run SQL at the Subscribers, nor a script twice.
+    """
+
+    def __init__(self, publication: str, accepted: Iterable[str] = ()) -> None:
+        self._publication = publication
+        self._accepted = Counter(accepted)
 
     def read(self, messages: Sequence[Message]) -> FoundMessages:
         found = FoundMessages()
         scripts = [(it.index, Script.model_validate_json(it.text)) for it in messages if it.kind is MessageKind.SCRIPT]
         for index, script in scripts:
-            if script.publication != self.publication:
+            if script.publication != self._publication:
                 continue
-            if script.digest in self.accepted:
+            if self._accepted[script.digest] > 0:
+                self._accepted[script.digest] -= 1
                 found.messages.append(FoundMessage(index, Operation.SCRIPT, script.message))
             else:
                 found.notices.append(_NOT_REGISTERED.format(script.name))

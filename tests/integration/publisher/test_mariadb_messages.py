@@ -121,6 +121,7 @@ def test_a_script_runs_at_its_place_among_the_changes(shop: Shop, tmp_path: Path
     written = exec_script(shop.topology, script)
     assert written.runs_at == ("reporting",)
     shop.execute("INSERT INTO item VALUES (4, 'four', NULL)")
+    _insert_again(shop, script)
     shop.run()
     shop.require_equal()
     text = 'it\'s \\ "quoted" é 😀'
@@ -137,7 +138,23 @@ def test_a_script_runs_at_its_place_among_the_changes(shop: Shop, tmp_path: Path
         exec_script(shop.topology, script)
     finally:
         shop.execute("SET GLOBAL max_allowed_packet = DEFAULT")
+    script.write_text("CREATE TABLE seen_once ()")
+    exec_script(shop.topology, script)
+    _insert_again(shop, script)
+    read = shop.changed(batch=1).read_log()
+    assert any("has run already" in it for it in read.notices)
     shop.run()
+
+
+def _insert_again(shop: Shop, file: Path) -> None:
+    """Write a script's message as somebody would who may write into the table: it must not run twice."""
+    script = Script(publication="tranrepl_purchasing", name=file.name, sql=file.read_text())
+    with shop.server.connect("tranrepl") as session, session.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO message (publication, kind, written, content) "
+            "SELECT publication, 'tranrepl.script', 1, %s FROM message WHERE kind = 'tranrepl.publication'",
+            [script.message],
+        )
 
 
 def _token(letter: str) -> str:

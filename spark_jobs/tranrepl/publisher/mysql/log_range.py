@@ -163,6 +163,7 @@ class _Reading:
         self._decoder = Decoder(
             {**of.by_table, MESSAGES: self._message_article}, of.log.charsets, self._message_article
         )
+        self._readers = of.messages.readers()
         self._prepared = PreparedTransactions()
         self._waiting: list[EventBlock] = []
         """Events from the beginning of a group whose end has not come."""
@@ -256,7 +257,7 @@ class _Reading:
         rows = [it for it in changes.sets if it.article is self._message_article]
         sets = [it for it in changes.sets if it.article is not self._message_article]
         changes = replace(changes, sets=[*sets, *self._truncations(plain)])
-        found = self._range.messages.read(changes, rows)
+        found = self._range.messages.read(changes, rows, self._readers)
         found.has_others |= self._decoder.has_unread_messages
         return found
 

@@ -13,7 +13,14 @@ from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.changes import Changes, ChangeSet, PlacedMessage, PlacedSchemaChange, Transactions
 from tranrepl.publisher.log_range import SchemaReading
-from tranrepl.publisher.messages import Message, MessageKind, ScriptMessages, TokenMessages, due_definitions
+from tranrepl.publisher.messages import (
+    Message,
+    MessageKind,
+    MessageReader,
+    ScriptMessages,
+    TokenMessages,
+    due_definitions,
+)
 from tranrepl.publisher.mysql.message_table import PUBLICATION
 
 _SECOND = 1_000_000
@@ -57,7 +64,11 @@ class MessageReading:
     scripts: Sequence[str] = ()
     """Digests of scripts that may be in the log."""
 
-    def read(self, changes: Changes, rows: Sequence[ChangeSet]) -> FoundInRows:
+    def readers(self) -> tuple[MessageReader, ...]:
+        """Return the readers of messages that become commands, for one reading of the log."""
+        return ScriptMessages(self.name, self.scripts), TokenMessages(self.name)
+
+    def read(self, changes: Changes, rows: Sequence[ChangeSet], readers: Sequence[MessageReader]) -> FoundInRows:
         """Return what the rows, of whole transactions of the changes, say."""
         found = FoundInRows(changes)
         if not rows:
@@ -74,7 +85,7 @@ class MessageReading:
             written[it.place] = it.written
         end = self._cut(found, ours)
         ours = [it for it in ours if it.index < end]
-        read = [it.read(ours) for it in (ScriptMessages(self.name, self.scripts), TokenMessages(self.name))]
+        read = [it.read(ours) for it in readers]
         placed = [PlacedMessage(it.index, it.operation, it.text) for of in read for it in of.messages]
         placed.sort(key=lambda it: it.place)
         found.notices += [notice for of in read for notice in of.notices]
