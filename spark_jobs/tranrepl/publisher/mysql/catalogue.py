@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
 from tranrepl.model.table_file import TableFile
 from tranrepl.mysql.session import Session
@@ -27,8 +28,15 @@ def table_number(name: TableName) -> int:
     return zlib.crc32(str(name).encode()) & 0x7FFFFFFF
 
 
-def describe_tables(session: Session, tables: Collection[TableName]) -> dict[TableName, TableDescription]:
-    """Return those that exist."""
+def column_number(name: str) -> int:
+    """Return a column's number: made of its name, as nothing else lasts. A column that is renamed is another one."""
+    return zlib.crc32(name.lower().encode()) & 0x7FFFFFFF
+
+
+def describe_tables(
+    session: Session, tables: Collection[TableName], holds_from: Position = FIRST_POSITION
+) -> dict[TableName, TableDescription]:
+    """Return those that exist. `holds_from`: a position in the log before now."""
     if not tables:
         return {}
     wanted = ", ".join("(%s, %s)" for _ in tables)
@@ -41,7 +49,7 @@ def describe_tables(session: Session, tables: Collection[TableName]) -> dict[Tab
     columns = defaultdict(list)
     for row in session.execute(
         "SELECT table_schema, table_name, column_name, ordinal_position, column_type, is_nullable, extra, "
-        "generation_expression, column_default FROM information_schema.columns "
+        "generation_expression, COALESCE(character_set_name, '') FROM information_schema.columns "
         f"WHERE (table_schema, table_name) IN ({wanted}) ORDER BY ordinal_position",
         values,
     ):
@@ -56,12 +64,16 @@ def describe_tables(session: Session, tables: Collection[TableName]) -> dict[Tab
     described = {}
     for schema, table, kind, _ in found:
         name = TableName(schema, table)
-        described[name] = _description(name, _KINDS.get(kind, kind.lower()), columns[name], indexes[name])
+        described[name] = _description(name, _KINDS.get(kind, kind.lower()), columns[name], indexes[name], holds_from)
     return described
 
 
 def _description(
-    name: TableName, kind: str, rows: list[tuple[object, ...]], indexes: Mapping[str, list[str]]
+    name: TableName,
+    kind: str,
+    rows: list[tuple[object, ...]],
+    indexes: Mapping[str, list[str]],
+    holds_from: Position,
 ) -> TableDescription:
     key = indexes.get("PRIMARY", [])
     unique = {column for it in indexes.values() for column in it}
@@ -84,7 +96,10 @@ def _description(
                 types=(),
             )
             for it in columns
+            # They do not travel, and what they are made of is not followed.
+            if it.generation is Generation.NONE
         ),
+        holds_from=holds_from,
         unique=tuple(
             UniqueConstraint(
                 name=index,
@@ -112,14 +127,14 @@ def _description(
 
 
 def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) -> ColumnDescription:
-    name, ordinal, spelling, nullable, extra, expression = (str(it) for it in row[:6])
+    name, _, spelling, nullable, extra, expression, charset = (str(it) for it in row)
     of = declared(spelling)
     type_name = of.type_name or spelling
     generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
     return ColumnDescription(
         name=name,
-        ordinal=int(ordinal),
-        type_oid=of.number,
+        ordinal=column_number(name),
+        type_oid=of.number(charset),
         type_modifier=-1,
         type_name=type_name,
         base_type_name=type_name.partition("(")[0],
@@ -179,6 +194,28 @@ def article_problems(
             f"{where}: {source} is a {table.kind}", remedy="name tables with rows of their own", article=source
         )
         return
+    yield from table_problems(session, where, table)
+    known = [it.name for it in table.columns]
+    for column in article.columns or ():
+        if column not in known:
+            yield ConfigurationError(
+                f"{where}: table {source} has no column {column!r}",
+                remedy=f"its columns: {', '.join(known)}",
+                article=source,
+            )
+    left_out = [it.name for it in table.key if article.columns is not None and it.name not in article.columns]
+    if left_out:
+        yield ConfigurationError(
+            f"{where}: table {source}: column {left_out[0]} of the primary key is left out",
+            remedy=f"add {left_out[0]} to the article's columns",
+            article=source,
+        )
+    yield from _value_problems(session, where, article, table)
+
+
+def table_problems(session: Session, where: str, table: TableDescription) -> Iterator[ConfigurationError]:
+    """Yield why a table cannot be published, whatever the article asks, each with its remedy."""
+    name, source = table.name, str(table.name)
     ((engine,),) = session.execute(
         "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
         [name.schema, name.table],
@@ -196,22 +233,12 @@ def article_problems(
             article=source,
         )
     yield from _cascade_problems(session, where, name)
-    known = [it.name for it in table.columns]
-    for column in article.columns or ():
-        if column not in known:
-            yield ConfigurationError(
-                f"{where}: table {source} has no column {column!r}",
-                remedy=f"its columns: {', '.join(known)}",
-                article=source,
-            )
-    left_out = [it.name for it in table.key if article.columns is not None and it.name not in article.columns]
-    if left_out:
+    if len({it.ordinal for it in table.columns}) < len(table.columns):
         yield ConfigurationError(
-            f"{where}: table {source}: column {left_out[0]} of the primary key is left out",
-            remedy=f"add {left_out[0]} to the article's columns",
+            f"{where}: two columns of table {source} have one number, which is made of their names",
+            remedy="rename one of them",
             article=source,
         )
-    yield from _value_problems(session, where, article, table)
 
 
 def _value_problems(

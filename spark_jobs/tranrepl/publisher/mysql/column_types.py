@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tranrepl.mysql.session import quoted
@@ -40,6 +41,9 @@ _PLAIN = {
 }
 _UNSIGNED = {"smallint": "integer", "int": "bigint", "bigint": "numeric(20,0)"}
 _SIXTY_THREE = 63
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_TEXTS = ("tinytext", "text", "mediumtext", "longtext")
+_MOST_LENGTH = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,36 @@ class DeclaredType:
                 return f"timestamp({self.first or 0}) without time zone"
         return (_UNSIGNED.get(self.name) if self.unsigned else None) or _PLAIN.get(self.name)
 
-    @property
-    def number(self) -> int:
-        """Return a number that another type does not have."""
-        return zlib.crc32(self.spelling.encode()) & 0x7FFFFFFF
+    def number(self, charset: str) -> int:
+        """Return a number that another type does not have, nor another character set of text. A width of display does
+        not make another one."""
+        plain = f"{self.name} unsigned" if self.unsigned else self.name
+        spelling = plain if self.name in _INTEGERS else self.spelling
+        return _number(spelling, charset)
+
+    def holds(self, earlier: int, charset: str) -> bool:
+        """Return whether values of an earlier type, which has that number, are all written in this type as before."""
+        return any(_number(it, charset) == earlier for it in self._narrower())
+
+    def _narrower(self) -> Iterator[str]:
+        if self.name in _INTEGERS:
+            smaller = _INTEGERS[: _INTEGERS.index(self.name)]
+            yield from (f"{it} unsigned" for it in smaller)
+            if not self.unsigned:
+                yield from smaller
+        elif self.name in ("char", "varchar"):
+            kinds = ("char",) if self.name == "char" else ("char", "varchar")
+            yield from (f"{kind}({length})" for kind in kinds for length in range((self.first or 0) + 1))
+        elif self.name in _TEXTS:
+            yield from _TEXTS[: _TEXTS.index(self.name)]
+            if self.name != _TEXTS[0]:
+                yield from (f"{kind}({length})" for kind in ("char", "varchar") for length in range(_MOST_LENGTH))
+        elif self.name == "decimal":
+            rest = self.spelling.partition(")")[2]
+            yield from (f"decimal({digits},{self.second or 0}){rest}" for digits in range(self.first or 0))
+        elif self.name == "enum":
+            labels = re.findall(r"'(?:[^']|'')*'", self.spelling)
+            yield from (f"enum({','.join(labels[:count])})" for count in range(1, len(labels)))
 
     def text(self, column: str) -> str:
         """Return SQL that writes a value as the log's reader does."""
@@ -85,6 +115,10 @@ class DeclaredType:
             case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "double" if "zerofill" in self.spelling:
                 return f"CAST({name} + 0 AS CHAR)"
         return f"CAST({name} AS CHAR)"
+
+
+def _number(spelling: str, charset: str) -> int:
+    return zlib.crc32(f"{spelling} {charset}".encode()) & 0x7FFFFFFF
 
 
 def declared(spelling: str) -> DeclaredType:

@@ -11,7 +11,7 @@ from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
-from tranrepl.model.position import MARKS
+from tranrepl.model.position import FIRST_POSITION, MARKS
 from tranrepl.publisher.changes import (
     Bools,
     Buffer,
@@ -63,6 +63,14 @@ class _PublishedTable:
     """The published columns among the table's."""
 
 
+@dataclass(frozen=True)
+class _UnfitTable:
+    """A table that the log describes otherwise than its article."""
+
+    article: RegisteredArticle
+    error: DataError
+
+
 @dataclass(slots=True)
 class Decoder:
     """Makes changes of plain groups (`groups`), for articles by the names of their tables."""
@@ -74,7 +82,7 @@ class Decoder:
     has_unread_messages: bool = False
     _tables: dict[bytes, int] = field(default_factory=dict)
     """By what a TABLE_MAP event says after its table's number: an index of `_published`."""
-    _published: list[_PublishedTable | DataError | None] = field(default_factory=list)
+    _published: list[_PublishedTable | _UnfitTable | None] = field(default_factory=list)
 
     def changes(self, block: EventBlock) -> Changes:
         """Return what the block's groups changed, all of them whole. A place is an offset in the block. Raises
@@ -85,8 +93,9 @@ class Decoder:
         sets: list[ChangeSet] = []
         for number in np.unique(tables).tolist():
             published = self._published[number]
-            if isinstance(published, DataError):
-                raise RefusedChange(int(block.starts[events[tables == number][0]]), published)
+            if isinstance(published, _UnfitTable):
+                self._refuse(block, published, block.starts[events[tables == number]])
+                continue
             if published is None:
                 continue
             of_table = events[tables == number]
@@ -100,6 +109,14 @@ class Decoder:
             ]
         buffer = cells.buffer()
         return Changes(buffer, [_with_changed(buffer, it) for it in sets], transactions(block))
+
+    def _refuse(self, block: EventBlock, unfit: _UnfitTable, places: Ints) -> None:
+        """Raise RefusedChange for the first row of a table that does not fit, since its article was reinitialized."""
+        of, begins_after = transactions(block), unfit.article.begins_after
+        begun = of.seqno[of.of(places)] >= int.from_bytes(begins_after.value, "big")
+        if begins_after == FIRST_POSITION or begun.any():
+            first = places if begins_after == FIRST_POSITION else places[begun]
+            raise RefusedChange(int(first[0]), unfit.error)
 
     def _messages(
         self, block: EventBlock, cells: _CellBuffer, published: _PublishedTable, events: Ints
@@ -140,7 +157,7 @@ class Decoder:
             self._published.append(self._publish(body, block.flavor))
         return number
 
-    def _publish(self, body: bytes, flavor: Flavor) -> _PublishedTable | DataError | None:
+    def _publish(self, body: bytes, flavor: Flavor) -> _PublishedTable | _UnfitTable | None:
         """Return the table with its article; None where it has none, an error where its rows cannot be read."""
         article = self.articles.get(_name(body))
         if article is None:
@@ -150,7 +167,7 @@ class Decoder:
             return _PublishedTable(table, article, ImageLayout(table), _wanted(table, article))
         except DataError as error:
             if article is not self.messages:
-                return error
+                return _UnfitTable(article, error)
             self.has_unread_messages = True
             return None
 
@@ -232,11 +249,7 @@ def _wanted(table: LoggedTable, article: RegisteredArticle) -> tuple[int, ...]:
             remedy=_REGISTER,
             article=str(article.source),
         )
-    altered = [
-        it.name
-        for it in article.columns
-        if it.ordinal != numbers[it.name] + 1 or not is_of_type(table.columns[numbers[it.name]], it.type_name)
-    ]
+    altered = [it.name for it in article.columns if not is_of_type(table.columns[numbers[it.name]], it.type_name)]
     if altered:
         raise DataError(
             f"table {table.name} was altered: column {altered[0]} is not in the log as it is registered",

@@ -208,6 +208,12 @@ def read_query(body: bytes) -> Query:
     return Query(database, body[reader.at :])
 
 
+def query_of(block: EventBlock, at: int) -> Query:
+    """Return the statement of a QUERY event, inflated where it is compressed."""
+    event = block.event(at)
+    return read_query((inflated(event) if event[4] in COMPRESSED else event)[HEADER_BYTES:])
+
+
 def inflated(event: bytes) -> bytes:
     """Return a compressed event as the one that it is without compression. Raises DataError."""
     kind = COMPRESSED[EventType(event[4])]

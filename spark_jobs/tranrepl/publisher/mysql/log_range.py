@@ -10,37 +10,28 @@ from functools import cached_property
 
 import numpy as np
 
-from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import MARKS, Position
+from tranrepl.model.schema_change import SchemaChange
 from tranrepl.mysql.session import connect
 from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, Ints, RefusedChange
+from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, Ints, PlacedSchemaChange, RefusedChange
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, RowFilters, TooLong
-from tranrepl.publisher.mysql.charsets import Charsets
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
 from tranrepl.publisher.mysql.dump import dumping
-from tranrepl.publisher.mysql.events import (
-    COMPRESSED,
-    HEADER_BYTES,
-    EventBlock,
-    EventType,
-    LogCursor,
-    Query,
-    inflated,
-    read_query,
-)
+from tranrepl.publisher.mysql.events import EventBlock, EventType, LogCursor, Query, query_of, read_query
 from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, find_groups
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
 from tranrepl.publisher.mysql.row_filters import MySqlRowFilters
 from tranrepl.publisher.mysql.row_places import LogBytes
-from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning
-from tranrepl.publisher.mysql.table_maps import Flavor
+from tranrepl.publisher.mysql.schema_changes import Followed, NeedsArticleId, followed
+from tranrepl.publisher.mysql.server import ServerLog
+from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning, meanings
 
 _MOST_BYTES = 1 << 30
 """A group that is larger is refused: cells are places in a buffer of two gigabytes."""
@@ -53,25 +44,6 @@ _MAY_END = (
 )
 _BEFORE_STATEMENT = (EventType.INTVAR, EventType.RAND, EventType.USER_VAR)
 """What a statement is logged with that changes rows."""
-
-
-@dataclass(frozen=True)
-class ServerLog:
-    """A server's log: what its files are called, and what is needed to read its values."""
-
-    connection: Connection
-    flavor: Flavor
-    base: str
-    """A file's name without its number."""
-    digits: int
-    charsets: Charsets
-
-    @property
-    def where(self) -> str:
-        return f"Publisher {self.connection.database}"
-
-    def file(self, number: int) -> str:
-        return f"{self.base}.{number:0{self.digits}}"
 
 
 @dataclass(frozen=True)
@@ -209,11 +181,13 @@ class _Reading:
 
     def _part(self, block: EventBlock, groups: Groups) -> LogPart:
         started = time.perf_counter()
-        groups, refusal = self._readable(block, groups)
-        self.is_over = self.is_over or refusal is not None
+        groups, stop = self._readable(block, groups)
+        self.is_over = self.is_over or stop is not None
+        refusal = stop if isinstance(stop, Refusal) else None
+        needs_article_id = isinstance(stop, NeedsArticleId)
         count = len(groups.begins)
         if not count:
-            return LogPart(None, refusal=refusal)
+            return LogPart(None, refusal=refusal, needs_article_id=needs_article_id, limit_reached=needs_article_id)
         first, last = int(groups.begins[0]), int(groups.ends[-1])
         plain = block.chosen(slice(first, last + 1)) if groups.is_plain else self._prepared.plain(block, groups)
         unreadable = None
@@ -223,14 +197,15 @@ class _Reading:
             unreadable = refused
             found = FoundInRows(Changes(Buffer(np.zeros(0, dtype=np.uint8)), [], transactions(plain)))
         if found.redefinition is not None:
-            self.is_over, refusal = True, None
+            self.is_over, refusal, stop = True, None, None
             groups = _first(groups, len(found.changes.transactions.begins))
             count = len(groups.begins)
             if not count:
                 return LogPart(None, needs_article_id=True, redefinition=found.redefinition, limit_reached=True)
             last = int(groups.ends[-1])
         schema, self._has_begun = None if self._has_begun else self._range.messages.schema, True
-        changes = begun_with(found.changes, schema)
+        changed = stop if isinstance(stop, Followed) else Followed()
+        changes = begun_with(_with_last(found.changes, changed.changes), schema)
         size = int(block.ends[last] - block.starts[first])
         self._transactions += count
         self._bytes += size
@@ -242,12 +217,17 @@ class _Reading:
             transactions=count,
             message_bytes=size,
             decode_seconds=time.perf_counter() - started,
-            limit_reached=found.redefinition is not None or (refusal is None and self.is_limited),
+            # What follows a schema change is read by other definitions.
+            limit_reached=found.redefinition is not None
+            or needs_article_id
+            or isinstance(stop, Followed)
+            or (refusal is None and self.is_limited),
             refusal=refusal,
             unreadable=unreadable,
-            notices=found.notices,
+            definitions=changed.definitions,
+            notices=[*found.notices, *changed.notices],
             unsigned=self._range.others_notice if found.has_others else None,
-            needs_article_id=found.redefinition is not None,
+            needs_article_id=found.redefinition is not None or needs_article_id,
             redefinition=found.redefinition,
         )
 
@@ -261,8 +241,9 @@ class _Reading:
         found.has_others |= self._decoder.has_unread_messages
         return found
 
-    def _readable(self, block: EventBlock, groups: Groups) -> tuple[Groups, Refusal | None]:
-        """Return the groups before the first statement after which nothing can be read, and why."""
+    def _readable(self, block: EventBlock, groups: Groups) -> tuple[Groups, Refusal | Followed | NeedsArticleId | None]:
+        """Return the groups before the first statement after which nothing can be read, and why; or up to the one
+        that articles follow."""
         if not len(groups.begins):
             return groups, None
         others = np.flatnonzero(np.isin(block.types, (EventType.QUERY_COMPRESSED, *_BEFORE_STATEMENT)))
@@ -271,12 +252,35 @@ class _Reading:
             if group < 0 or at > groups.ends[-1]:
                 continue
             if block.types[at] in _BEFORE_STATEMENT:
-                problem: ReplicationError | None = self._rows_unknown()
-            else:
-                problem = self._problem(_query(block, at), stands_alone=at == groups.ends[group])
+                return _first(groups, group), Refusal(self._rows_unknown().report)
+            query = query_of(block, at)
+            try:
+                changed = self._followed(query, int(block.places[at]))
+                problem = self._problem(query, stands_alone=at == groups.ends[group]) if changed is None else None
+            except NeedsArticleId as needed:
+                return _first(groups, group), needed
+            except ConfigurationError as refused:
+                changed, problem = None, refused
             if problem is not None:
                 return _first(groups, group), Refusal(problem.report)
+            if changed is not None and (changed.changes or changed.definitions):
+                return _first(groups, group + 1), changed
         return groups, None
+
+    def _followed(self, query: Query, end: int) -> Followed | None:
+        """Return what articles become of whose tables a statement changes the definitions; None where it does
+        something else, or schema changes are not replicated. Raises NeedsArticleId, ReplicationError."""
+        schema, by_table = self._range.messages.schema, self._range.by_table
+        if schema is None or not schema.follows or hides_rows(query, stands_alone=True):
+            return None
+        found = list(meanings(query, by_table.keys()))
+        if not found or any(it.effect not in (Effect.ALTERED, Effect.INDEXED) for it in found):
+            return None
+        articles = [by_table[it.table] for it in found]
+        news = [it for it in articles if place_of(it.definition.holds_from) < end]
+        if not news:
+            return Followed()
+        return followed(self._range.log, query, end, news, schema.article_ids)
 
     def _rows_unknown(self) -> ReplicationError:
         return ConfigurationError(
@@ -289,7 +293,7 @@ class _Reading:
         if hides_rows(query, stands_alone=stands_alone):
             return self._rows_unknown()
         found = meaning(query, self._range.by_table.keys())
-        if found is None or found.effect is Effect.EMPTIED:
+        if found is None or found.effect in (Effect.EMPTIED, Effect.INDEXED):
             return None
         happened = (
             f"table {found.table} was altered"
@@ -299,7 +303,7 @@ class _Reading:
         return ConfigurationError(
             f"{self._range.where}: {happened}: {_shown(query)}. Everything committed before that is stored; "
             "nothing after it is read.",
-            remedy="schema changes of this Publisher are not replicated: make the Subscriber's table fit, run "
+            remedy="it is not replicated: make the Subscriber's table fit, run "
             f"`tranrepl setup FILE`, then {REINITIALIZE}",
             article=str(found.table),
         )
@@ -311,9 +315,13 @@ class _Reading:
                 yield ChangeSet(self._range.by_table[found.table], Operation.TRUNCATE, plain.starts[at : at + 1])
 
 
-def _query(block: EventBlock, at: int) -> Query:
-    event = block.event(at)
-    return read_query((inflated(event) if event[4] in COMPRESSED else event)[HEADER_BYTES:])
+def _with_last(changes: Changes, last: Sequence[SchemaChange]) -> Changes:
+    """Return changes with schema changes of the last transaction, which changes nothing else."""
+    if not last:
+        return changes
+    place = int(changes.transactions.begins[-1])
+    placed = [PlacedSchemaChange(place + at, it) for at, it in enumerate(last)]
+    return replace(changes, schema_changes=placed)
 
 
 def _shown(query: Query) -> str:

@@ -120,7 +120,10 @@ def begun_with(changes: Changes, reading: SchemaReading | None) -> Changes:
         sets=[replace(it, places=it.places + count) for it in changes.sets],
         messages=[replace(it, place=it.place + count) for it in changes.messages],
         transactions=replace(changes.transactions, begins=np.concatenate([begins[:1], begins[1:] + count])),
-        schema_changes=[PlacedSchemaChange(start + at, it) for at, it in enumerate(first)],
+        schema_changes=[
+            *(PlacedSchemaChange(start + at, it) for at, it in enumerate(first)),
+            *(replace(it, place=it.place + count) for it in changes.schema_changes),
+        ],
     )
 
 

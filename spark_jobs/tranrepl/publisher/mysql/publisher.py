@@ -25,7 +25,7 @@ from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.model.names import TableName
 from tranrepl.model.pending_definitions import DefinitionMessage
-from tranrepl.model.position import MARKS, Position
+from tranrepl.model.position import FIRST_POSITION, MARKS, Position
 from tranrepl.model.row_images import values as values_of_line
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
@@ -39,7 +39,7 @@ from tranrepl.publisher.messages import MessageKind
 from tranrepl.publisher.mysql.catalogue import article_problems, describe_tables, table_bytes, table_names
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import GTIDS, LogCursor
-from tranrepl.publisher.mysql.log_range import BinlogRange, ServerLog
+from tranrepl.publisher.mysql.log_range import BinlogRange
 from tranrepl.publisher.mysql.message_table import MESSAGES, MessageTable
 from tranrepl.publisher.mysql.messages import MessageReading
 from tranrepl.publisher.mysql.positions import (
@@ -47,11 +47,10 @@ from tranrepl.publisher.mysql.positions import (
     file_number,
     file_of,
     offset_of,
-    place_at,
     place_of,
     position_of,
 )
-from tranrepl.publisher.mysql.server import read_server_log
+from tranrepl.publisher.mysql.server import ServerLog, end_of_log, read_server_log
 from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot, too_long
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, RetainedLog, Say, Tables
@@ -66,7 +65,6 @@ _SETTINGS = {
 _DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
 _OLDEST, _NEWEST = (10, 6), (10, 11)
 """Versions: the newest is the one that tests run against."""
-_NOT_CAPTURED = "schema changes of a MariaDB Publisher are not replicated: they stop the log reader"
 _PROBED = Limits(1 << 62, 1 << 62)
 
 
@@ -80,8 +78,8 @@ def _size(event: bytes) -> int:
     return int.from_bytes(event[9:13], "little")
 
 
-class NoSchemaChanges:
-    """Schema changes are not captured: the log reader stops at one."""
+class LoggedSchemaChanges:
+    """Statements are in the log as they are: nothing is to be made for them."""
 
     def __init__(self, messages: MessageTable) -> None:
         self._messages = messages
@@ -93,13 +91,13 @@ class NoSchemaChanges:
         return []
 
     def warnings(self) -> Iterator[str]:
-        yield f"{_NOT_CAPTURED}; replicate_ddl: false says so"
+        yield from ()
 
     def left_to_make(self, *, captured: bool = True) -> list[str]:
         return self._messages.left_to_make()
 
     def why_not_captured(self) -> str | None:
-        return _NOT_CAPTURED
+        return None
 
 
 class MySqlPublisher:
@@ -111,7 +109,7 @@ class MySqlPublisher:
         self.name = f"tranrepl_{publication.lower().replace('-', '_')}"
         # The server's, not the database's: two databases may have publications of one name.
         self._messages = MessageTable(session, connection, self.where, f"{session.database}/{self.name}")
-        self.schema_changes = NoSchemaChanges(self._messages)
+        self.schema_changes = LoggedSchemaChanges(self._messages)
 
     @property
     def where(self) -> str:
@@ -133,7 +131,11 @@ class MySqlPublisher:
 
     def describe(self, tables: Collection[TableName]) -> Mapping[TableName, TableDescription]:
         with translated_errors(self.where):
-            return describe_tables(self._session, tables)
+            holds_from = FIRST_POSITION
+            # check describes tables before it says which rights our role lacks.
+            with suppress(pymysql.err.Error):
+                holds_from = position_of(end_of_log(self._session, self.log.flavor))
+            return describe_tables(self._session, tables, holds_from)
 
     def table_names(self, object_ids: Collection[int]) -> Mapping[int, TableName]:
         with translated_errors(self.where):
@@ -423,10 +425,8 @@ class MySqlPublisher:
         """Do nothing: readers do not exclude one another."""
 
     def end_of_log(self) -> Position:
-        statement = "SHOW MASTER STATUS" if self.log.flavor is Flavor.MARIADB else "SHOW BINARY LOG STATUS"
         with translated_errors(self.where):
-            ((name, offset, *_),) = self._session.execute(statement)
-        return position_of(place_at(file_number(name), int(offset)))
+            return position_of(end_of_log(self._session, self.log.flavor))
 
     def readable_end_of_log(self, say: Say) -> Position:
         return self.end_of_log()
@@ -434,7 +434,7 @@ class MySqlPublisher:
     def probe(self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position) -> Probe:
         empty_up_to = start
         for part in self.log_range(articles, start, up_to, _PROBED, schema=SchemaReading()).changes():
-            if part.refusal or part.unreadable or part.needs_article_id or part.notices or part.unsigned:
+            if part.refusal or part.unreadable or part.limit_reached or part.notices or part.unsigned:
                 return Probe(True, empty_up_to)
             if part.changes is not None and (part.changes.sets or part.changes.messages):
                 return Probe(True, empty_up_to)

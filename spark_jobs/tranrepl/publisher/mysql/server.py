@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.mysql.session import Session, translated_errors
 from tranrepl.publisher.mysql.charsets import BINARY, Charsets, is_utf8
-from tranrepl.publisher.mysql.log_range import ServerLog
+from tranrepl.publisher.mysql.positions import file_number, place_at
 from tranrepl.publisher.mysql.table_maps import Flavor
 
 _ALL = bytes(range(256))
 _FEWEST_DIGITS = 6
+_END = {Flavor.MARIADB: "SHOW MASTER STATUS", Flavor.MYSQL: "SHOW BINARY LOG STATUS"}
+
+
+@dataclass(frozen=True)
+class ServerLog:
+    """A server's log: what its files are called, and what is needed to read its values."""
+
+    connection: Connection
+    flavor: Flavor
+    base: str
+    """A file's name without its number."""
+    digits: int
+    charsets: Charsets
+
+    @property
+    def where(self) -> str:
+        return f"Publisher {self.connection.database}"
+
+    def file(self, number: int) -> str:
+        return f"{self.base}.{number:0{self.digits}}"
+
+
+def end_of_log(session: Session, flavor: Flavor) -> int:
+    """Return the place at which the log ends."""
+    ((name, offset, *_),) = session.execute(_END[flavor])
+    return place_at(file_number(name), int(offset))
 
 
 def read_server_log(session: Session, connection: Connection, where: str) -> ServerLog:
@@ -23,7 +51,7 @@ def read_server_log(session: Session, connection: Connection, where: str) -> Ser
                 f"{where}: the server writes no binary log",
                 remedy="log_bin, server_id and binlog_format = ROW in its configuration, and start it again",
             )
-        ((name, *_),) = session.execute("SHOW MASTER STATUS" if flavor is Flavor.MARIADB else "SHOW BINARY LOG STATUS")
+        ((name, *_),) = session.execute(_END[flavor])
         base, _, number = name.rpartition(".")
         return ServerLog(connection, flavor, base, max(len(number), _FEWEST_DIGITS), _charsets(session, flavor))
 

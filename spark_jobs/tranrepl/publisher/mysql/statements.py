@@ -1,13 +1,14 @@
 """Statements in a binary log: what they mean for published tables.
 
-Rows follow of no statement that changes a table itself. Only TRUNCATE can be replicated; the reading stops before any
-other one, and before one that names a published table and is not understood.
+Rows follow of no statement that changes a table itself. Its text says which table that is, and whether its rows may be
+others now; the new definition is never read from the text. One that names a published table and is not understood ends
+the reading.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -55,6 +56,22 @@ _HARMLESS = re.compile(
     rf"|(?:AGGREGATE|UNIQUE|FULLTEXT|SPATIAL|ONLINE|OFFLINE)\s+)*{_OBJECT})\b",
     re.IGNORECASE,
 )
+_INDEX = re.compile(
+    r"(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:(?:ONLINE|OFFLINE|UNIQUE|FULLTEXT|SPATIAL)\s+)*INDEX\b"
+    rf".*?\sON\s+({_TABLE})(?![\w$`\"])",
+    re.IGNORECASE | re.DOTALL,
+)
+_WITH_ROWS = re.compile(
+    r"\b(?:IGNORE|PARTITION|PARTITIONING|TABLESPACE|EXCHANGE|VERSIONING|PERIOD)\b"
+    r"|\bCONVERT\b(?!\s+TO\b)|\bRENAME\b(?!\s+(?:COLUMN|INDEX|KEY)\b)",
+    re.IGNORECASE,
+)
+"""What makes ALTER TABLE change rows, or the table another one."""
+_MOVED = re.compile(
+    rf"\b(?:RENAME\s+COLUMN|CHANGE(?:\s+COLUMN)?)\s+(?:IF\s+EXISTS\s+)?(?P<old>{_NAME})\s+(?:TO\s+)?(?P<new>{_NAME})"
+    rf"|\bDROP\s+(?:COLUMN\s+)?(?:IF\s+EXISTS\s+)?(?P<dropped>{_NAME})",
+    re.IGNORECASE,
+)
 _IN_TRANSACTION = re.compile(
     r"(?:SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO|RELEASE\s+SAVEPOINT|BEGIN|COMMIT|ROLLBACK|XA)\b(?!\s+NOT\b)"
     r"|DROP\s+(?:TEMPORARY\s+)?TABLE\b",
@@ -70,6 +87,8 @@ class Effect(Enum):
 
     EMPTIED = auto()
     ALTERED = auto()
+    INDEXED = auto()
+    """An index of the table was made or dropped, and nothing else."""
     NAMED = auto()
     """The statement names the table, and is not understood."""
 
@@ -87,7 +106,7 @@ def meaning(query: Query, tables: Collection[TableName]) -> Meaning | None:
     dropped = _DATABASE.match(text)
     is_harmless = dropped is None and _HARMLESS.match(text) is not None
     if is_harmless:
-        return None
+        return _indexed(text, query.database, tables)
     dropped = dropped or _DATABASE.search(text)
     if dropped is not None:
         gone = dropped[1].lower()
@@ -106,6 +125,44 @@ def meaning(query: Query, tables: Collection[TableName]) -> Meaning | None:
         return None if ours is None else Meaning(ours, Effect.ALTERED)
     named = _EXECUTED.sub(" ", whole).lower()
     return next((Meaning(it, Effect.NAMED) for it in tables if _is_named(it.table.lower(), named)), None)
+
+
+def meanings(query: Query, tables: Collection[TableName]) -> Iterator[Meaning]:
+    """Yield what a statement does to each of these tables that it concerns."""
+    left = set(tables)
+    while (found := meaning(query, left)) is not None:
+        yield found
+        left.remove(found.table)
+
+
+def _indexed(text: str, database: str, tables: Collection[TableName]) -> Meaning | None:
+    found = _INDEX.match(text)
+    known = None if found is None else _folded(_table(found[1], database))
+    return next((Meaning(it, Effect.INDEXED) for it in tables if _folded(it) == known), None)
+
+
+def why_rows_unknown(query: Query, columns: Collection[str]) -> str | None:
+    """Return why rows of the table that a statement alters may be others now, or values of these columns, which it has
+    now; None where they are as they were."""
+    whole = query.text.decode(errors="replace")
+    text = _without_comments(whole)
+    plain = _QUOTED.sub("x", text)
+    altered = _OF_ONE.match(text)
+    in_place = (altered is not None and text[:1].upper() == "A") or _INDEX.match(text) is not None
+    is_exact = _UNDECODABLE not in text and _EXECUTED_FROM.search(whole) is None
+    if not is_exact or not in_place or _WITH_ROWS.search(plain):
+        return "a statement may have changed its rows, and the log does not have them"
+    known = {it.lower() for it in columns}
+    names = _QUOTED.sub(lambda found: "''" if found[0][0] == "'" else found[0], text)
+    for it in _MOVED.finditer(names):
+        old, new = (None if name is None else _unquoted(name) for name in (it["old"] or it["dropped"], it["new"]))
+        if old is None or (new is not None and new.lower() == old.lower()):
+            continue
+        if it["dropped"] is None:
+            return f"column {old} was renamed, and a column is known by its name"
+        if old.lower() in known:
+            return f"column {old} was dropped, and another one has its name"
+    return None
 
 
 def hides_rows(query: Query, *, stands_alone: bool) -> bool:

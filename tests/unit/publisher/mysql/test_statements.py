@@ -6,10 +6,10 @@ import pytest
 
 from tranrepl.model.names import TableName
 from tranrepl.publisher.mysql.events import Query
-from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning
+from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning, why_rows_unknown
 
 _TABLES = {TableName("shop", "t"), TableName("shop", "odd `name"), TableName("shop", "a#b"), TableName("shop", "größe")}
-_EMPTIED, _ALTERED, _NAMED = Effect
+_EMPTIED, _ALTERED, _INDEXED, _NAMED = Effect
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,10 @@ _EMPTIED, _ALTERED, _NAMED = Effect
         ("RENAME TABLE _t_new TO other.t", None),
         ("DROP DATABASE shop", _ALTERED),
         ("DROP DATABASE other", None),
-        ("CREATE INDEX i ON t (a)", None),
+        ("CREATE INDEX i ON t (a)", _INDEXED),
+        ("create or replace unique index if not exists `on` using btree on shop.`t` (a)", _INDEXED),
+        ("DROP INDEX i ON t", _INDEXED),
+        ("DROP INDEX t ON x", None),
         ("CREATE DEFINER=`a b`@`%` TRIGGER g AFTER INSERT ON t FOR EACH ROW DELETE FROM t", None),
         ("GRANT SELECT ON t TO x", None),
         ("LOCK AND LOAD t", _NAMED),
@@ -93,3 +96,28 @@ def test_what_is_logged_instead_of_rows_is_known(statement: str, among_rows: boo
     query = Query("shop", statement.encode())
     assert hides_rows(query, stands_alone=False) == among_rows
     assert hides_rows(query, stands_alone=True) == alone
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("ALTER TABLE t ADD c int COMMENT 'RENAME COLUMN a TO b', MODIFY `rename column` int", None),
+        ("ALTER TABLE t DROP gone, DROP INDEX i, DROP PRIMARY KEY, RENAME INDEX i TO j, ALTER c DROP DEFAULT", None),
+        ("ALTER TABLE t CHANGE COLUMN c `C` bigint, CONVERT TO CHARACTER SET utf8mb4", None),
+        ("CREATE UNIQUE INDEX i ON t (c)", None),
+        ("ALTER TABLE t CHANGE a c int", "column a was renamed"),
+        ("ALTER TABLE t rename column if exists `a` to b", "column a was renamed"),
+        ("ALTER TABLE t DROP C, ADD c int", "column C was dropped, and another one has its name"),
+        ("ALTER TABLE t DROP COLUMN IF EXISTS `c`, ADD c int", "column c was dropped"),
+        ("ALTER IGNORE TABLE t ADD UNIQUE (c)", "may have changed its rows"),
+        ("ALTER TABLE t DROP PARTITION p", "may have changed its rows"),
+        ("ALTER TABLE t IMPORT TABLESPACE", "may have changed its rows"),
+        ("ALTER TABLE t /*!50000 DROP c, */ ADD c int", "may have changed its rows"),
+        ("RENAME TABLE t TO x, y TO t", "may have changed its rows"),
+        ("CREATE OR REPLACE TABLE t (c int)", "may have changed its rows"),
+    ],
+)
+def test_rows_are_known_after_what_changes_columns_alone(statement: str, reason: str | None) -> None:
+    found = why_rows_unknown(Query("shop", statement.encode()), ["id", "c"])
+    assert (found is None) == (reason is None)
+    assert (reason or "") in (found or "")

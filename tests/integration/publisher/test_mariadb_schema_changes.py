@@ -1,0 +1,197 @@
+"""A MariaDB Publisher's tables are altered: Subscribers follow, or the article is reinitialized."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.mariadb import MariaDbServer
+from support.site import Site
+from support.spark_here import SparkHere
+
+_databases = count(1)
+
+
+class Shop(Site):
+    """Table `item` of a MariaDB database, at a PostgreSQL Subscriber and at a MariaDB one, which compare its rows."""
+
+    server: MariaDbServer
+    schema: str
+
+    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
+        return self.server.execute(*statements, database=self.schema)
+
+    def follow(self) -> Sequence[str]:
+        """Read the log once, deliver, take the snapshots that are due, and return what was noticed."""
+        read = self.read_log()
+        read.raise_error()
+        for it in self.publication.subscriptions:
+            self.deliver(it.name).raise_error()
+            self.take_snapshot(subscription=it.name).raise_error()
+        self.run()
+        return read.schema_change_warnings
+
+    def require_equal(self, table: str = "item") -> None:
+        rows = self.execute(
+            f"SELECT column_name FROM information_schema.columns WHERE table_schema = '{self.schema}' "
+            f"AND table_name = '{table}' ORDER BY ordinal_position"
+        )
+        query = f"SELECT {', '.join(name for (name,) in rows)} FROM {table} ORDER BY id"
+        expected = self.execute(query)
+        assert self.at_subscriber(query) == expected
+        assert self.server.execute(query, database=f"{self.schema}copy") == expected
+        at_postgres = self.at_subscriber(
+            f"SELECT column_name::text FROM information_schema.columns WHERE table_name = '{table}'"
+        )
+        assert {*at_postgres} == {*rows}
+
+
+@pytest.fixture
+def shop(
+    mariadb_shop: MariaDbServer, databases: DatabasesFactory, tmp_path: Path, request: pytest.FixtureRequest
+) -> Shop:
+    schema = f"altered{next(_databases)}"
+    mariadb_shop.execute(f"CREATE DATABASE {schema}", f"CREATE DATABASE {schema}copy")
+    ends = replace(databases(), publisher=mariadb_shop.connection(schema, "publisher"))
+    article = {
+        "source": f"{schema}.item",
+        "destination": "public.item",
+        "destinations": {"copy": f"{schema}copy.item"},
+        "pre_creation_cmd": "delete",
+        **getattr(request, "param", {}),
+    }
+    subscriptions = [
+        {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"},
+        {"name": "copy", "connection": "copy", "sync_type": "automatic"},
+    ]
+    shop = Shop(ends, tmp_path / "store", [article], SparkHere(), subscriptions, replicate_ddl=True)
+    shop.connections["copy"] = mariadb_shop.connection(f"{schema}copy", "subscriber")
+    shop.server, shop.schema = mariadb_shop, schema
+    shop.execute(
+        "CREATE TABLE item (id int PRIMARY KEY, name varchar(40), amount int) "
+        "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        "INSERT INTO item VALUES (1, 'one', 10), (2, 'two', NULL)",
+    )
+    shop.set_up()
+    for it in ("reporting", "copy"):
+        shop.take_snapshot(subscription=it).raise_error()
+    return shop
+
+
+def test_columns_are_added_dropped_and_widened_among_rows(shop: Shop) -> None:
+    shop.execute(
+        "INSERT INTO item VALUES (3, 'before', 30)",
+        "ALTER TABLE item ADD COLUMN kind varchar(10) NOT NULL DEFAULT 'it''s' AFTER id, "
+        "ADD COLUMN price decimal(8,2) DEFAULT 7, ADD COLUMN made date DEFAULT '2020-02-29', ADD COLUMN note text, "
+        "DROP COLUMN name, MODIFY amount bigint",
+        "INSERT INTO item VALUES (4, 'after', 5000000000, 1.5, NULL, 'a note')",
+        "UPDATE item SET price = 8, note = 'changed' WHERE id = 1",
+        "DELETE FROM item WHERE id = 2",
+    )
+    assert shop.follow() == ()
+    shop.require_equal()
+    # Nothing of ours is before the rows.
+    shop.execute("ALTER TABLE item COMMENT 'ours', ADD INDEX (price)", "DELETE FROM item WHERE id = 4")
+    shop.run()
+    shop.require_equal()
+
+
+_OTHER = "CREATE OR REPLACE TABLE item (id int PRIMARY KEY, name varchar(40)) CHARACTER SET utf8mb4"
+_UNKNOWN = [
+    (
+        [
+            "ALTER TABLE item ADD more int DEFAULT 7",
+            "UPDATE item SET more = 5 WHERE id = 1",
+            "ALTER TABLE item ALTER more SET DEFAULT 8, ADD last varchar(5)",
+        ],
+        "it was altered again",
+    ),
+]
+_ALSO_UNKNOWN = [
+    (["ALTER TABLE item RENAME COLUMN name TO title"], "column name was renamed"),
+    (["ALTER TABLE item CHANGE name amount2 int, CHANGE COLUMN amount `name` varchar(40)"], "was renamed"),
+    (["ALTER TABLE item DROP name, ADD name varchar(40) DEFAULT 'x'"], "was dropped, and another one has its name"),
+    (["ALTER TABLE item MODIFY amount varchar(20)"], "column amount got another type"),
+    (["ALTER TABLE item CONVERT TO CHARACTER SET latin1"], "column name got another type"),
+    (
+        ["UPDATE item SET amount = 5 WHERE id = 2", "ALTER TABLE item MODIFY amount int NOT NULL DEFAULT 0"],
+        "column amount takes no NULL",
+    ),
+    (["ALTER TABLE item ADD made timestamp DEFAULT current_timestamp()"], "was added with values that the log"),
+    (["ALTER TABLE item DROP PRIMARY KEY, ADD k int NOT NULL DEFAULT 1, ADD PRIMARY KEY (id, k)"], "primary key"),
+    ([_OTHER], "may have changed its rows"),
+    (["CREATE TABLE other LIKE item", "RENAME TABLE item TO old, other TO item"], "may have changed its rows"),
+]
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"), [*_UNKNOWN, *(pytest.param(*it, marks=pytest.mark.slow) for it in _ALSO_UNKNOWN)]
+)
+def test_an_article_is_reinitialized_where_its_rows_are_not_known(
+    shop: Shop, statements: list[str], reason: str
+) -> None:
+    shop.execute("INSERT INTO item VALUES (3, 'before', 30)", *statements, "INSERT INTO item (id) VALUES (5)")
+    assert any(reason in it for it in shop.follow())
+    shop.execute("INSERT INTO item (id) VALUES (6)", "UPDATE item SET id = 7 WHERE id = 5")
+    shop.run()
+    shop.require_equal()
+
+
+def test_an_article_ends_with_its_table_and_indexes_stay_at_the_publisher(shop: Shop) -> None:
+    shop.execute(
+        "CREATE UNIQUE INDEX by_name ON item (name)",
+        "INSERT INTO item VALUES (3, 'three', 30)",
+        "ALTER TABLE item ADD INDEX (amount)",
+        "UPDATE item SET name = CASE id WHEN 1 THEN 'uno' ELSE 'drei' END WHERE id IN (1, 3)",
+    )
+    assert shop.follow() == ()
+    shop.require_equal()
+    expected = shop.at_subscriber("SELECT * FROM item ORDER BY id")
+    shop.execute("DELETE FROM item WHERE id = 1", "DROP TABLE item")
+    read = shop.read_log()
+    assert read.error is not None
+    assert "its table was dropped: nothing is replicated" in read.error.message
+    shop.deliver().raise_error()
+    assert shop.at_subscriber("SELECT * FROM item ORDER BY id") == expected[1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "problem", "back"),
+    [
+        ("DROP PRIMARY KEY, ADD UNIQUE (id)", "it has no primary key any more", "ADD PRIMARY KEY (id)"),
+        ("ADD CONSTRAINT f FOREIGN KEY (amount) REFERENCES parent (id) ON DELETE CASCADE", "foreign key f", None),
+        ("ENGINE = MyISAM", "is of engine MyISAM", "ENGINE = InnoDB"),
+    ],
+)
+def test_a_change_that_cannot_be_followed_stops_before_it(
+    shop: Shop, change: str, problem: str, back: str | None
+) -> None:
+    shop.execute("CREATE TABLE parent (id int PRIMARY KEY)", "INSERT INTO parent VALUES (10), (30), (40)")
+    shop.execute("INSERT INTO item VALUES (3, 'three', 30)", f"ALTER TABLE item {change}")
+    error = shop.read_log().error
+    assert error is not None
+    assert problem in error.message
+    shop.execute(f"ALTER TABLE item {back or 'DROP FOREIGN KEY f'}", "INSERT INTO item VALUES (4, 'four', 40)")
+    shop.follow()
+    shop.require_equal()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shop", [{"filter": "amount > 5"}], indirect=True)
+def test_a_table_with_a_row_filter_is_not_altered(shop: Shop) -> None:
+    shop.execute(
+        "CREATE UNIQUE INDEX by_amount ON item (amount)", "INSERT INTO item VALUES (3, 'three', 30), (4, 'four', 4)"
+    )
+    assert shop.follow() == ()
+    assert shop.at_subscriber("SELECT id FROM item ORDER BY id") == [(1,), (3,)]
+    shop.execute("ALTER TABLE item ADD more int")
+    error = shop.read_log().error
+    assert error is not None
+    assert "its row filter cannot be evaluated on rows of both definitions" in error.message
