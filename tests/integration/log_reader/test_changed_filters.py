@@ -42,7 +42,9 @@ def test_a_protected_destination_is_refused_before_anything_changes(ends: Databa
     changed = vendor_site(ends, tmp_path, pre_creation_cmd="none", filter="rating > 5")
     with pytest.raises(ConfigurationError, match="holds rows") as refused:
         changed.set_up()
-    assert "pre_creation_cmd: delete, truncate or drop" in (refused.value.report.remedy or "")
+    assert "pre_creation_cmd for this article into the file: delete, truncate or drop" in (
+        refused.value.report.remedy or ""
+    )
     assert not waits_for_snapshot(site)
     site.at_publisher("UPDATE vendor SET name = 'goes on'")
     good_run(site)
