@@ -42,6 +42,7 @@ _REFUSED = re.compile(r"status code: 40[13]|code: AccessDenied|<Code>(ExpiredTok
 _MISTAKEN = re.compile(
     r"status code: (400(?!.*RequestTimeout)|30\d)|[Rr]eceived redirect|HTTP error: builder error", re.DOTALL
 )
+_GONE = re.compile(r"Error performing HEAD |NoSuchKey|BlobNotFound")
 _SAID = re.compile(r"<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)", re.DOTALL)
 _STATUS = re.compile(r"status code: (\d+ [\w ]+)|(HTTP error: [^\n]*)|(\(code: \w+\))|([Rr]eceived redirect[^\n]*)")
 _process: int | None = None
@@ -151,8 +152,8 @@ class ObjectStore:
         try:
             return act(obstore, _client(self))
         except (obstore.exceptions.BaseError, OSError) as error:
-            # Its text is long, and may have a signed URL. What is written cannot be missing: an upload can.
-            is_missing = isinstance(error, FileNotFoundError) and what in ("read", "delete")
+            # Its text is long, and may have a signed URL.
+            is_missing = isinstance(error, FileNotFoundError) and _is_missing(what, str(error))
             raise self._error(what, str(error), is_missing) from None
 
     def _error(self, what: str, text: str, is_missing: bool) -> Exception:
@@ -179,6 +180,11 @@ class ObjectStore:
         if _MISTAKEN.search(text):
             return ConfigurationError(f"distributor.store: {said}", remedy=f"correct region and endpoint of {who}")
         return TransientError(f"store: {said}", remedy="run again; where it stays so, look at the server")
+
+
+def _is_missing(what: str, text: str) -> bool:
+    """Return whether a 404 is the store's own word of a file: it may be that of an upload, or of a proxy before it."""
+    return what == "delete" or (what == "read" and _GONE.search(text) is not None)
 
 
 def _shown(text: str) -> str:

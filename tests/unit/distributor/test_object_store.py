@@ -10,6 +10,7 @@ import pytest
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import write_few_commands
+from tranrepl.distributor.command_store import CommandStore, new_folder
 from tranrepl.distributor.object_store import ObjectStore
 from tranrepl.distributor.store import store_at
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
@@ -48,13 +49,15 @@ def test_an_object_that_is_missing_is_no_mistake_in_the_settings() -> None:
 class _Answer(BaseHTTPRequestHandler):
     status, code = 500, ""
 
-    def do_PUT(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", "0")))
         body = f"<?xml?><Error><Code>{self.code}</Code><Message>Said.</Message><Resource>/b-403/</Resource></Error>"
         self.send_response(self.status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
+
+    do_PUT = do_GET  # noqa: N815 — the library's name
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -66,6 +69,14 @@ def endpoint() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def _store(endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int, code: str) -> CommandStore:
+    """Return a store that answers like that."""
+    monkeypatch.setattr(_Answer, "status", status)
+    monkeypatch.setattr(_Answer, "code", code)
+    options = {"endpoint_url": endpoint, "region_name": "us-east-1"}
+    return store_at("s3://b-403/expired", Connection("store", "aws", login="key", password="secret", options=options))  # noqa: S106
 
 
 @pytest.mark.parametrize(
@@ -83,9 +94,13 @@ def endpoint() -> Iterator[str]:
 def test_what_a_write_is_answered_decides_whether_it_is_tried_again(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, status: int, code: str, expected: type[ReplicationError]
 ) -> None:
-    monkeypatch.setattr(_Answer, "status", status)
-    monkeypatch.setattr(_Answer, "code", code)
-    options = {"endpoint_url": endpoint, "region_name": "us-east-1"}
-    store = store_at("s3://b-403/expired", Connection("store", "aws", login="key", password="secret", options=options))  # noqa: S106
     with pytest.raises(expected):
-        write_few_commands(store, [])
+        write_few_commands(_store(endpoint, monkeypatch, status, code), [])
+
+
+@pytest.mark.parametrize(("code", "expected"), [("NoSuchKey", FileNotFoundError), ("", TransientError)])
+def test_a_file_is_gone_where_the_store_says_so_and_not_a_proxy(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, code: str, expected: type[Exception]
+) -> None:
+    with pytest.raises(expected):
+        _store(endpoint, monkeypatch, 404, code).read(new_folder())
