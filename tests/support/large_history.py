@@ -136,7 +136,7 @@ def store_commands(connection: Connection, name: str, store: Path, batches: int)
     for number in range(1, batches + 1):
         rows = [_command(number * 10 - 9 + at // 10, at % 10 + 1, articles[at % len(articles)]) for at in range(100)]
         batches_of = pa.Table.from_pylist(rows, ROW_LAYOUT).to_batches()
-        write_commands(store_at(str(store)), batches_of, f"batch_{number}")
+        (store / write_commands(store_at(str(store)), batches_of)).rename(store / f"batch_{number}")
 
 
 def _command(transaction: int, command_id: int, article_id: int) -> dict[str, object]:

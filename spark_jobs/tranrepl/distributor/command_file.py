@@ -23,12 +23,12 @@ _NOT_WORTH_COMPRESSING = 16 * 1024
 _ORDERING = ["xact_seqno", "commit_time"]
 
 
-def write_commands(store: CommandStore, batches: Iterable[pa.RecordBatch], folder: str | None = None) -> str:
+def write_commands(store: CommandStore, batches: Iterable[pa.RecordBatch]) -> str:
     """Write commands (row layout) to a folder of the store. Return the folder, which no other attempt has.
 
     Raises ReplicationError where the store cannot be written, and what `batches` raises; nothing is left there then.
     """
-    with _new_file(store, folder or new_folder()) as file, ThreadPoolExecutor(1) as thread:
+    with _new_file(store) as file, ThreadPoolExecutor(1) as thread:
         written: Future[None] = thread.submit(file.open)
         for group in _row_groups(batches):
             written.result()
@@ -40,7 +40,7 @@ def write_commands(store: CommandStore, batches: Iterable[pa.RecordBatch], folde
 
 def write_few_commands(store: CommandStore, batches: Iterable[pa.RecordBatch]) -> str:
     """Do what `write_commands` does, where they are so few that a thread takes longer to begin."""
-    with _new_file(store, new_folder()) as file:
+    with _new_file(store) as file:
         file.open()
         for group in _row_groups(batches):
             file.write(group)
@@ -55,8 +55,8 @@ def discard(store: CommandStore, folders: Iterable[str]) -> None:
 
 
 @contextmanager
-def _new_file(store: CommandStore, folder: str) -> Iterator[_File]:
-    file = _File(store, folder)
+def _new_file(store: CommandStore) -> Iterator[_File]:
+    file = _File(store, new_folder())
     try:
         yield file
     except BaseException:
