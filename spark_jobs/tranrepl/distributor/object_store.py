@@ -42,6 +42,8 @@ _REFUSED = re.compile(r"status code: 40[13]|code: AccessDenied|<Code>(ExpiredTok
 _MISTAKEN = re.compile(
     r"status code: (400(?!.*RequestTimeout)|30\d)|[Rr]eceived redirect|HTTP error: builder error", re.DOTALL
 )
+_ENDPOINT = re.compile(r"https?://[\w.:\[\]-]+(/[\w./-]*)?")
+"""Another one makes the client crash."""
 _GONE = re.compile(r"Error performing HEAD |NoSuchKey|BlobNotFound")
 _SAID = re.compile(r"<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)", re.DOTALL)
 _STATUS = re.compile(r"status code: (\d+ [\w ]+)|(HTTP error: [^\n]*)|(\(code: \w+\))|([Rr]eceived redirect[^\n]*)")
@@ -150,11 +152,25 @@ class ObjectStore:
             raise InternalError("object storage is asked in a process that was forked from one that has asked it")
         _process = os.getpid()
         try:
-            return act(obstore, _client(self))
+            client = _client(self)
+        except (obstore.exceptions.BaseError, OSError, ValueError):
+            # Its text may have a key.
+            raise ConfigurationError(
+                f"distributor.store: {self.url!r}: {self._who} is not usable for it",
+                remedy="correct the store's path, or the connection's login, password and extra",
+            ) from None
+        try:
+            return act(obstore, client)
         except (obstore.exceptions.BaseError, OSError) as error:
             # Its text is long, and may have a signed URL.
             is_missing = isinstance(error, FileNotFoundError) and _is_missing(what, str(error))
             raise self._error(what, str(error), is_missing) from None
+
+    @property
+    def _who(self) -> str:
+        return (
+            "the machine's own identity" if self.connection is None else f"connection {self.connection.connection_id}"
+        )
 
     def _error(self, what: str, text: str, is_missing: bool) -> Exception:
         bucket = urlsplit(self.url).netloc
@@ -166,7 +182,6 @@ class ObjectStore:
             )
         if is_missing:
             return FileNotFoundError(f"it is not in {self.url}")
-        who = "the machine's own identity" if self.connection is None else f"connection {self.connection.connection_id}"
         if _NO_IDENTITY.search(text):
             return ConfigurationError(
                 f"distributor.store: {self.url!r}: the machine has no identity of its own there",
@@ -175,10 +190,12 @@ class ObjectStore:
         if _REFUSED.search(text):
             return ConfigurationError(
                 f"distributor.store: {said}",
-                remedy=f"let {who} read, write, list and delete there",
+                remedy=f"let {self._who} read, write, list and delete there",
             )
         if _MISTAKEN.search(text):
-            return ConfigurationError(f"distributor.store: {said}", remedy=f"correct region and endpoint of {who}")
+            return ConfigurationError(
+                f"distributor.store: {said}", remedy=f"correct region and endpoint of {self._who}"
+            )
         return TransientError(f"store: {said}", remedy="run again; where it stays so, look at the server")
 
 
@@ -283,6 +300,8 @@ def _options(scheme: str, connection: Connection) -> Mapping[str, str]:
             f"{where}: of its extra is not used: {', '.join(unknown)}",
             remedy=f"allowed there: {', '.join(_USED_OPTIONS[scheme])}; without keys it is the machine's own identity",
         )
+    if _ENDPOINT.fullmatch(options.get("endpoint_url", "https://none")) is None:
+        raise ConfigurationError(f"{where}: endpoint_url is no address", remedy="allowed: https://host:port")
     return options
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -10,6 +11,8 @@ from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.mounted_store import MountedStore
 from tranrepl.distributor.object_store import KINDS, ObjectStore
 from tranrepl.errors import ConfigurationError
+
+_BUCKET = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def store_at(url: str, connection: Connection | None = None) -> CommandStore:
@@ -25,7 +28,7 @@ def store_at(url: str, connection: Connection | None = None) -> CommandStore:
             f"distributor.store: {parts.scheme}://: its URL has a login in it",
             remedy="keys are those of the connection that distributor.store_connection names",
         )
-    if parts.scheme in KINDS and parts.netloc:
+    if parts.scheme in KINDS and _BUCKET.fullmatch(parts.netloc):
         return ObjectStore(url, connection)
     what = "it names no bucket" if parts.scheme in KINDS else f"no store is at {parts.scheme}://"
     raise ConfigurationError(

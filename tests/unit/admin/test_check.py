@@ -113,6 +113,12 @@ def test_a_store_that_only_spark_would_reach_is_refused(store: str) -> None:
         store_at(store)
 
 
+@pytest.mark.parametrize("store", ["s3:///path", "s3://a bucket/path", "az://container:80"])
+def test_a_store_in_no_bucket_is_refused(store: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{store}': it names no bucket"):
+        store_at(store)
+
+
 def test_a_store_with_a_login_in_its_url_is_refused_without_repeating_it() -> None:
     with pytest.raises(ConfigurationError, match="its URL has a login in it") as raised:
         store_at("s3://key:hidden@bucket/path")

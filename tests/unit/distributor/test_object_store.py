@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import write_few_commands
 from tranrepl.distributor.command_store import CommandStore, new_folder
-from tranrepl.distributor.object_store import ObjectStore
+from tranrepl.distributor.object_store import KINDS, ObjectStore
 from tranrepl.distributor.store import store_at
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 
@@ -104,3 +105,23 @@ def test_a_file_is_gone_where_the_store_says_so_and_not_a_proxy(
 ) -> None:
     with pytest.raises(expected):
         _store(endpoint, monkeypatch, 404, code).read(new_folder())
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://bucket/path", {"endpoint_url": "127.0.0.1:1"}),
+        ("s3://bucket/path", {"endpoint_url": "http://a host"}),
+        ("s3://bucket/a//path", {"endpoint_url": "http://127.0.0.1:1"}),
+        ("gs://bucket/path", {"keyfile_dict": "hidden"}),
+        ("gs://bucket/path", {"key_path": "/hidden/file"}),
+        ("az://container/path", {"account_key": "hidden!"}),
+    ],
+)
+def test_what_no_client_can_be_made_of_is_to_be_corrected(url: str, options: dict[str, str]) -> None:
+    connection = Connection("store", KINDS[url[:2]], options=options)
+    if url.startswith("s3:"):
+        connection = replace(connection, login="key", password="hidden!")  # noqa: S106
+    with pytest.raises(ConfigurationError) as raised:
+        store_at(url, connection).read_text("name")
+    assert "hidden" not in str(raised.value)
