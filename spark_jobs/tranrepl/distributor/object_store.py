@@ -310,7 +310,12 @@ def _keys(connection: Connection | None, options: Mapping[str, str]) -> Callable
     if connection is None:
         return None
     key, secret = connection.login or options.get(_KEY_OPTIONS[0]), connection.password or options.get(_KEY_OPTIONS[1])
-    if not key or not secret:
+    if bool(key) != bool(secret):
+        raise ConfigurationError(
+            f"distributor.store_connection: connection {connection.connection_id!r} has half of a pair of keys",
+            remedy="give it login and password, or neither for the machine's own identity",
+        )
+    if not key:
         return None
     token = options.get("aws_session_token")
     keys = {"access_key_id": key, "secret_access_key": secret, "expires_at": None}

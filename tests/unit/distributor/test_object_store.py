@@ -125,3 +125,9 @@ def test_what_no_client_can_be_made_of_is_to_be_corrected(url: str, options: dic
     with pytest.raises(ConfigurationError) as raised:
         store_at(url, connection).read_text("name")
     assert "hidden" not in str(raised.value)
+
+
+def test_half_a_pair_of_keys_is_not_taken_for_none() -> None:
+    store = store_at("s3://bucket/store", Connection("store", "aws", login="key", options={"region_name": "us-east-1"}))
+    with pytest.raises(ConfigurationError, match="half of a pair"):
+        store.read("0" * 32)
