@@ -16,6 +16,14 @@ from tranrepl.mysql.connection_options import CHARSET, driver_arguments
 Rows = list[tuple[Any, ...]]
 _SQL_MODE = "NO_BACKSLASH_ESCAPES,ANSI_QUOTES,ALLOW_INVALID_DATES"
 """Tables may have dates that do not exist: without the last word the server reads 2024-02-31 as a date of zeros."""
+WHOLE_ANSWERS = (
+    "sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, sql_auto_is_null = 0, "
+    "completion_type = 0"
+    "/*M!100300 , max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0, "
+    "idle_readonly_transaction_timeout = 0 */ /*!80000 , max_execution_time = 0 */"
+)
+"""By these settings each query is answered with all of its rows, and no transaction is ended, whatever the server's
+defaults. MariaDB passes over comments for MySQL 8, and MySQL over those for MariaDB."""
 _REFUSED = (1044, 1045, 1049, 1698)
 """No such database, or not for this login."""
 
@@ -53,7 +61,7 @@ def connect(connection: Connection) -> Iterator[Session]:
     try:
         session = Session(driver, connection.database or "")
         with translated_errors(f"connection {connection}"):
-            session.execute(f"SET time_zone = '+00:00', sql_mode = '{_SQL_MODE}'")
+            session.execute(f"SET time_zone = '+00:00', sql_mode = '{_SQL_MODE}', {WHOLE_ANSWERS}")
         yield session
     finally:
         if driver.open:

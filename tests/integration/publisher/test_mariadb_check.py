@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,6 +84,24 @@ def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -
                 publisher.rows_of_key(article, ["3"])
     finally:
         site.server.execute("SET GLOBAL max_allowed_packet = DEFAULT")
+
+
+def test_a_snapshot_has_all_rows_and_lives_whatever_the_servers_defaults(site: PublisherSite) -> None:
+    site.server.execute("CREATE TABLE limited (id int PRIMARY KEY)", "INSERT INTO limited VALUES (1), (2), (3)")
+    site.set_up("limited", filter="id < 3")
+    limits = ("sql_select_limit", "max_statement_time", "idle_transaction_timeout", "idle_readonly_transaction_timeout")
+    site.server.execute(*(f"SET GLOBAL {it} = {value}" for it, value in zip(limits, (1, 0.5, 1, 1), strict=True)))
+    try:
+        with (
+            site.opened() as publisher,
+            publisher.snapshot(10, print) as snapshot,
+            snapshot.source.session("test") as session,
+        ):
+            time.sleep(1.2)
+            (whole,) = session.ranges(site.articles[0], None)
+            assert b"".join(session.lines(whole)) == b"1\n2\n"
+    finally:
+        site.server.execute(*(f"SET GLOBAL {it} = DEFAULT" for it in limits))
 
 
 @pytest.mark.parametrize(

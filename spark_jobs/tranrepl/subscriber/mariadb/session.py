@@ -14,6 +14,7 @@ from tranrepl.connections import (
     KEEPALIVE_INTERVAL_SECONDS,
     UNANSWERED_MILLISECONDS,
 )
+from tranrepl.mysql.session import WHOLE_ANSWERS
 
 PACKET_TOO_LARGE = 1153
 USUAL_PACKET = 1 << 24
@@ -32,19 +33,15 @@ _KEEPALIVE = {
 _SETTINGS = (
     # Others wait for rows that were changed, not for gaps between them.
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
-    # Nothing is changed to fit, a zero is a value like any other, and each query is answered with all of its rows.
-    # MariaDB passes over comments for MySQL 8, and MySQL over those for MariaDB.
-    """SET SESSION sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
+    # Nothing is changed to fit, and a zero is a value like any other.
+    f"""SET SESSION sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
 ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00', \
-sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, sql_auto_is_null = 0, \
-sql_quote_show_create = 1, default_storage_engine = 'InnoDB', completion_type = 0, \
+sql_quote_show_create = 1, default_storage_engine = 'InnoDB', \
 foreign_key_checks = 1, unique_checks = 1, \
 max_error_count = GREATEST(@@max_error_count, 64), \
 wait_timeout = GREATEST(@@wait_timeout, 28800), lock_wait_timeout = GREATEST(@@lock_wait_timeout, 3600), \
 innodb_lock_wait_timeout = GREATEST(@@innodb_lock_wait_timeout, 50), \
-/*M!100300 max_statement_time = 0, check_constraint_checks = 1, idle_transaction_timeout = 0, \
-idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, */ \
-/*!80000 max_execution_time = 0, */ \
+/*M!100300 check_constraint_checks = 1, */ {WHOLE_ANSWERS}, \
 net_read_timeout = GREATEST(@@net_read_timeout, 600), net_write_timeout = GREATEST(@@net_write_timeout, 600)""",
 )
 
