@@ -63,7 +63,11 @@ def exec_script(topology: Topology, file: Path) -> WrittenScript:
         script = Script(publication=publisher.name, name=file.name, sql=text)
         # First: the log reader passes over a script that is not written down.
         database.scripts.add(record, script.digest)
-        publisher.write_script(script)
+        try:
+            publisher.write_script(script)
+        except ConfigurationError:
+            database.scripts.remove(record, script.digest)
+            raise
     known = {name: it.capabilities for name, it in dialects.items()}
     return WrittenScript(
         file.name,

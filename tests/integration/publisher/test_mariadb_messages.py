@@ -134,6 +134,8 @@ def test_a_script_runs_at_its_place_among_the_changes(shop: Shop, tmp_path: Path
     try:
         with pytest.raises(ConfigurationError, match="too long for max_allowed_packet") as raised:
             exec_script(shop.topology, script)
+        with shop.topology.distributor() as database:
+            assert database.scripts.written(database.publications.get("purchasing")) == ()
         shop.execute(raised.value.report.remedy or "")
         exec_script(shop.topology, script)
     finally:

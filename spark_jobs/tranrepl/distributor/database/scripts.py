@@ -32,6 +32,11 @@ class Scripts:
             known = [*_digests(connection, record), digest]
             connection.execute(mspublications.update().where(mine).values(scripts=known))
 
+    def remove(self, record: PublicationRecord, digest: str) -> None:
+        """Forget a script that could not be written: nobody else's message is to be taken for it."""
+        with self._database.transaction() as connection:
+            forget_digests(connection, record, [digest])
+
 
 def forget_digests(connection: sa.Connection, record: PublicationRecord, digests: Collection[str]) -> None:
     """Forget scripts that become commands in this transaction: the log is not read again where they were. Each digest
