@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, StoredToken
-from tranrepl.errors import MissingRightError
+from tranrepl.errors import ConfigurationError
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.model.clock_difference import ClockDifference, moment_of
 from tranrepl.model.tracer_token import TracerToken
@@ -30,7 +30,7 @@ def post_token(publisher: Publisher) -> list[str]:
     """Post a token. Return why it could not be posted, in words."""
     try:
         publisher.post_token(TracerToken.new(publisher.name))
-    except MissingRightError as error:
+    except ConfigurationError as error:
         return [f"no tracer token was posted, as tracer_interval asks: {error.message}; {error.report.remedy}"]
     return []
 

@@ -20,6 +20,7 @@ from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.reinitialization import Rows
 from tranrepl.admin.trace import newest_tokens, post_token
 from tranrepl.errors import ConfigurationError, MissingRightError
+from tranrepl.log_reader import tracer_tokens
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.snapshot import UnregisteredError
@@ -248,6 +249,10 @@ def test_a_login_without_the_right_is_told_the_grant_and_writes_nothing(shop: Sh
         assert publisher.schema_changes.left_to_make() == []
         publisher.remove(publisher.find_removal([], {}, ""), print)
     assert shop.execute("SHOW DATABASES LIKE 'tranrepl'") == []
+    with poor.topology.publisher("test") as publisher:
+        # A table that somebody dropped keeps no log from being read.
+        (unposted,) = tracer_tokens.post_token(publisher)
+    assert "run `tranrepl setup FILE`" in unposted
 
 
 def test_after_an_altered_table_setup_and_a_reinitialization_go_on(shop: Shop) -> None:
