@@ -23,22 +23,28 @@ _ROWS = """CREATE TABLE `t%s` (
     name varchar(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, latin varchar(9) CHARACTER SET latin1
     COLLATE latin1_german2_ci, exact text CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, code char(5), day date,
     at datetime(3), seen timestamp(2) NULL, took time(1), made year, state enum('new', 'öld', 'gone'),
-    `od``d %%` int, padded int(5) unsigned zerofill)"""
+    `od``d %%` int, padded int(5) unsigned zerofill, since date NOT NULL)"""
 _VALUES = (
     (
         "(1, 5, 18446744073709551615, 1.5000, 1.5e-7, 0.1, 'Ann', 'Müller', 'a\\\\b\\t', 'ab', '2024-02-29', "
-        "'2024-02-29 01:02:03.456', '2024-02-29 01:02:03.25', '-12:00:00.5', 2024, 'öld', 7, 12)"
+        "'2024-02-29 01:02:03.456', '2024-02-29 01:02:03.25', '-12:00:00.5', 2024, 'öld', 7, 12, '2024-01-01')"
     ),
     (
         "(2, -5, 0, -0.0001, 0, 16777217, 'ANN ', 'Mueller', '', 'AB', '0000-00-00', '0000-00-00 00:00:00', "
-        "'1970-01-01 00:00:01', '100:00:00', 0, 'new', NULL, 0)"
+        "'1970-01-01 00:00:01', '100:00:00', 0, 'new', NULL, 0, '0000-00-00')"
     ),
-    "(3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+    (
+        "(3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+        "'2024-01-01')"
+    ),
     (
         "(4, 0, 3, 2, 1e300, -3.5, 'änn😀', 'x''\"%%', 'quote '' \" ', 'a', '2023-01-01', '2023-01-01', "
-        "'2023-01-01', '00:00:00', 1999, 'gone', -7, 12345)"
+        "'2023-01-01', '00:00:00', 1999, 'gone', -7, 12345, '2024-01-01')"
     ),
-    "(5, 1, 1, 1, 1, 1, 'x', 'x', 'x', 'x', '2024-02-31', '2024-06-31', '2023-01-01', 0, 2023, 'new', 1, 99999)",
+    (
+        "(5, 1, 1, 1, 1, 1, 'x', 'x', 'x', 'x', '2024-02-31', '2024-06-31', '2023-01-01', 0, 2023, 'new', 1, 99999, "
+        "'2024-01-01')"
+    ),
 )
 _FILTERS = [
     "small > 0 OR big >= 18446744073709551615",
@@ -57,6 +63,7 @@ _FILTERS = [
     "took < '00:00:01' OR took >= '99:59:59'",
     "made IS NULL OR made IN (0, 2024)",
     "padded LIKE '000%'",
+    "since IS NULL OR NOT (since IS NULL) AND id = 1",
     "state <> 'new'",
     "state IN ('öld', 'gone')",
     "COALESCE(`od``d %%`, 0) % 7 = 0",
@@ -95,7 +102,11 @@ def test_a_filter_is_true_for_a_row_of_the_log_where_it_is_for_the_tables(site: 
     for row in _VALUES:
         insert = f"INSERT INTO `t%s` VALUES {row.replace('%%', '%')}"
         site.server.execute("SET sql_mode = 'ALLOW_INVALID_DATES'", insert)
-    with site.opened() as publisher:
+    with (
+        site.opened() as publisher,
+        publisher.snapshot(10, print) as snapshot,
+        snapshot.source.session("test") as session,
+    ):
         ((article, table),) = site.described(publisher, "t%s")
         for written in _FILTERS:
             text = written.replace("%%", "%").replace("`T%s`", "`t%s`")
@@ -116,6 +127,9 @@ def test_a_filter_is_true_for_a_row_of_the_log_where_it_is_for_the_tables(site: 
             expected = [row for (row,) in site.server.execute(f"SELECT ({text}) IS TRUE FROM `t%s` ORDER BY id")]
             assert matching == [bool(it) for it in expected], text
             assert any(expected), text
+            (whole,) = session.ranges(articles[0], None)
+            copied = {int(line.split(b"\t")[0]) for line in b"".join(session.lines(whole)).splitlines()}
+            assert copied == {number for number, it in enumerate(matching, 1) if it}, text
         articles = [it.model_copy(update={"filter": "big - 1 > 0"}) for it in site.articles]
         log = publisher.log_range(articles, site.start(publisher), publisher.end_of_log(), NO_LIMITS)
         zero = pa.array(["0"])

@@ -82,7 +82,15 @@ def condition(text: str, table: TableName, spelled: Mapping[str, str]) -> Condit
         it.set("this", exp.to_identifier(name, quoted=True))
     if not columns:
         raise ValueError("it reads no column")
+    tree = tree.transform(_without_zero_dates)
     return Condition(tree.sql("mysql", comments=False, normalize_functions=False), tuple(columns))
+
+
+def _without_zero_dates(of: exp.Expr) -> exp.Expr:
+    """Return `IS NULL` as `<=> NULL`: in a WHERE, the one is true for a date of zeros in a column that has no NULL."""
+    if isinstance(of, exp.Is) and isinstance(of.expression, exp.Null):
+        return exp.Paren(this=exp.NullSafeEQ(this=exp.Paren(this=of.this), expression=of.expression))
+    return of
 
 
 def _require_type(column: exp.Column, name: str, of: DeclaredType) -> None:
