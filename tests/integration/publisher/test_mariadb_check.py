@@ -87,8 +87,11 @@ def test_a_value_that_is_too_long_for_a_packet_is_no_null(site: PublisherSite) -
 
 
 def test_a_snapshot_has_all_rows_and_lives_whatever_the_servers_defaults(site: PublisherSite) -> None:
-    site.server.execute("CREATE TABLE limited (id int PRIMARY KEY)", "INSERT INTO limited VALUES (1), (2), (3)")
-    site.set_up("limited", filter="id < 3")
+    site.server.execute(
+        "CREATE TABLE limited (id varchar(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY)",
+        "INSERT INTO limited VALUES ('A'), ('a'), ('b')",
+    )
+    site.set_up("limited", filter="id < 'b'")
     limits = ("sql_select_limit", "max_statement_time", "idle_transaction_timeout", "idle_readonly_transaction_timeout")
     site.server.execute(*(f"SET GLOBAL {it} = {value}" for it, value in zip(limits, (1, 0.5, 1, 1), strict=True)))
     try:
@@ -99,7 +102,8 @@ def test_a_snapshot_has_all_rows_and_lives_whatever_the_servers_defaults(site: P
         ):
             time.sleep(1.2)
             (whole,) = session.ranges(site.articles[0], None)
-            assert b"".join(session.lines(whole)) == b"1\n2\n"
+            assert b"".join(session.lines(whole)) == b"A\na\n"
+            assert publisher.rows_of_key(site.articles[0], ["a"]) == [["a"]]
     finally:
         site.server.execute(*(f"SET GLOBAL {it} = DEFAULT" for it in limits))
 

@@ -255,7 +255,7 @@ def rows_query(
     if not keys:
         return selected if keys is None else f"{selected} AND FALSE", []
     names = [article.columns[at].name for at in article.key_positions]
-    one = " AND ".join(f"{_formatted(texts[it])} = %s" for it in names)
+    one = " AND ".join(f"BINARY {_formatted(texts[it])} = %s" for it in names)
     where = " OR ".join(f"({one})" for _ in keys)
     return f"{_formatted(selected)} AND ({where})", [value for key in keys for value in key]
 
