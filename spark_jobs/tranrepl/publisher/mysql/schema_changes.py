@@ -177,7 +177,8 @@ def _change(query: Query, article: RegisteredArticle, now: _Now, tag: str) -> Ch
     if unread:
         way_on = f"leave column {unread[0]} out of the article's `columns`, or give it another type"
         raise Stop(f"column {unread[0]} has a type whose values cannot be read", way_on).error(article, tag)
-    reason = _AGAIN if now.again else why_rows_unknown(query, [it.name for it in definition.columns])
+    added = [it.name for it in definition.columns if it.ordinal not in article.definition.by_ordinal]
+    reason = _AGAIN if now.again else why_rows_unknown(query, [it.name for it in definition.columns], added)
     reason = reason or _why_filled(article, definition)
     if reason is None or change.rows_unknown is not None:
         notes = (*change.notes, *notes_of_what_stays(article.definition, altered))

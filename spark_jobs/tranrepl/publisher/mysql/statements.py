@@ -45,7 +45,9 @@ _DROP = re.compile(
 _RENAMED = rf"{_TABLE}{_WAIT}\s+TO\s+{_TABLE}"
 _RENAME = re.compile(rf"RENAME\s+TABLES?\s+(?:IF\s+EXISTS\s+)?{_RENAMED}(?:\s*,\s*{_RENAMED})*", re.IGNORECASE)
 _DATABASE = re.compile(
-    rf"(?:DROP|CREATE\s+OR\s+REPLACE)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({_NAME})", re.IGNORECASE
+    r"(?:DROP|CREATE\s+OR\s+REPLACE)\s+(?:DATABASE|SCHEMA)\b\s*(?:IF\s+(?:NOT\s+)?EXISTS\b\s*)?"
+    rf"({_NAME})",
+    re.IGNORECASE,
 )
 _OBJECT = r"(?:VIEW|TRIGGER|PROCEDURE|FUNCTION|PACKAGE|EVENT|USER|ROLE|SERVER|DATABASE|SCHEMA|INDEX)"
 _HARMLESS = re.compile(
@@ -72,6 +74,11 @@ _MOVED = re.compile(
     rf"|\bDROP\s+(?:COLUMN\s+)?(?:IF\s+EXISTS\s+)?(?P<dropped>{_NAME})",
     re.IGNORECASE,
 )
+_KEPT = re.compile(
+    rf"\b(?:MODIFY|CHANGE)(?:\s+COLUMN)?\s+(?:IF\s+EXISTS\s+)?({_NAME})",
+    re.IGNORECASE,
+)
+"""Columns that were there before."""
 _IN_TRANSACTION = re.compile(
     r"(?:SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO|RELEASE\s+SAVEPOINT|BEGIN|COMMIT|ROLLBACK|XA)\b(?!\s+NOT\b)"
     r"|DROP\s+(?:TEMPORARY\s+)?TABLE\b",
@@ -107,10 +114,13 @@ def meaning(query: Query, tables: Collection[TableName]) -> Meaning | None:
     is_harmless = dropped is None and _HARMLESS.match(text) is not None
     if is_harmless:
         return _indexed(text, query.database, tables)
-    dropped = dropped or _DATABASE.search(text)
-    if dropped is not None:
-        gone = dropped[1].lower()
-        return next((Meaning(it, Effect.ALTERED) for it in tables if _is_named(it.schema.lower(), gone)), None)
+    found = dropped or _DATABASE.search(text)
+    if found is not None:
+        gone = found[1].lower()
+        lost = next((it for it in tables if _is_named(it.schema.lower(), gone)), None)
+        # Elsewhere in the text it may be part of a comment of a column.
+        if lost is not None or dropped is not None:
+            return None if lost is None else Meaning(lost, Effect.ALTERED)
     is_exact = _UNDECODABLE not in text and _EXECUTED_FROM.search(whole) is None
     truncated = _TRUNCATE.fullmatch(text) if is_exact else None
     if truncated is not None:
@@ -141,19 +151,21 @@ def _indexed(text: str, database: str, tables: Collection[TableName]) -> Meaning
     return next((Meaning(it, Effect.INDEXED) for it in tables if _folded(it) == known), None)
 
 
-def why_rows_unknown(query: Query, columns: Collection[str]) -> str | None:
+def why_rows_unknown(query: Query, columns: Collection[str], added: Collection[str] = ()) -> str | None:
     """Return why rows of the table that a statement alters may be others now, or values of these columns, which it has
-    now; None where they are as they were."""
+    now; None where they are as they were. `added`: columns of which nothing was known before."""
     whole = query.text.decode(errors="replace")
     text = _without_comments(whole)
-    plain = _QUOTED.sub("x", text)
+    plain = _QUOTED.sub(" x ", text)
     altered = _OF_ONE.match(text)
     in_place = (altered is not None and text[:1].upper() == "A") or _INDEX.match(text) is not None
-    is_exact = _UNDECODABLE not in text and _EXECUTED_FROM.search(whole) is None
+    # A backslash may be one of NO_BACKSLASH_ESCAPES: then strings end elsewhere.
+    is_exact = not any(it in whole for it in (_UNDECODABLE, "\\")) and _EXECUTED_FROM.search(whole) is None
     if not is_exact or not in_place or _WITH_ROWS.search(plain):
         return "a statement may have changed its rows, and the log does not have them"
     known = {it.lower() for it in columns}
-    names = _QUOTED.sub(lambda found: "''" if found[0][0] == "'" else found[0], text)
+    # A quoted name needs no space beside it.
+    names = _QUOTED.sub(lambda found: " '' " if found[0][0] == "'" else f" {found[0]} ", text)
     for it in _MOVED.finditer(names):
         old, new = (None if name is None else _unquoted(name) for name in (it["old"] or it["dropped"], it["new"]))
         if old is None or (new is not None and new.lower() == old.lower()):
@@ -162,7 +174,10 @@ def why_rows_unknown(query: Query, columns: Collection[str]) -> str | None:
             return f"column {old} was renamed, and a column is known by its name"
         if old.lower() in known:
             return f"column {old} was dropped, and another one has its name"
-    return None
+    named = {_unquoted(it).lower() for it in re.findall(_NAME, names)}
+    kept = {_unquoted(it[1]).lower() for it in _KEPT.finditer(names)}
+    seen = next((it for it in added if it.lower() not in named or it.lower() in kept), None)
+    return None if seen is None else f"column {seen} was there before, generated or not shown to our role"
 
 
 def hides_rows(query: Query, *, stands_alone: bool) -> bool:
