@@ -15,7 +15,7 @@ from tranrepl.distributor.database import Batch, DistributionDatabase, Publicati
 from tranrepl.distributor.teardown import remove_publication
 from tranrepl.errors import FencedError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.position import Position
+from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.schema_change import ColumnAction, ColumnChange, SchemaChange
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,6 +56,16 @@ def _registered(
     batch = Batch(f"folder-{number}", _seqno(number), _seqno(number), _NOW, _NOW, 1, 1, 100)
     end = Position(_seqno((int.from_bytes((record.registered_to or Position(bytes(8))).value, "big") // 8) + 1))
     return database.batches.register(record, batch, end, changes, definitions, proof=None)
+
+
+def test_definitions_hold_from_no_position_of_a_log_that_is_forgotten(site: Site) -> None:
+    with site.topology.distributor() as database:
+        record = database.publications.get("purchasing")
+        (known,) = database.articles.registered(record)
+        assert known.definition.holds_from > FIRST_POSITION
+        database.publications.forget_log(record, {})
+        (left,) = database.articles.registered(record)
+    assert left.definition == known.definition.model_copy(update={"holds_from": FIRST_POSITION})
 
 
 def test_a_schema_change_is_registered_with_its_definitions_and_forgotten(site: Site) -> None:

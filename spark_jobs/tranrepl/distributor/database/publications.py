@@ -194,6 +194,7 @@ class Publications:
                 .where(msarticles.c.publication_id == record.publication_id)
                 .values(begins_after=None, source_file=None)
             )
+            _forget_places(connection, record)
             for row in connection.execute(
                 sa.select(mssubscriptions).where(mssubscriptions.c.publication_id == record.publication_id)
             ).all():
@@ -207,6 +208,17 @@ class Publications:
                         msarticle_subscriptions.c.subscription_id == row.subscription_id
                     )
                 )
+
+
+def _forget_places(connection: sa.Connection, record: PublicationRecord) -> None:
+    """Forget from where definitions hold: a log that was begun again, or another server's, has lower positions, and its
+    schema changes would pass for old ones."""
+    mine = msarticles.c.publication_id == record.publication_id
+    for row in connection.execute(sa.select(msarticles.c.article_id, msarticles.c.source_definition).where(mine)).all():
+        definition = {**row.source_definition}
+        definition.pop("holds_from", None)
+        of_row = msarticles.update().where(msarticles.c.article_id == row.article_id)
+        connection.execute(of_row.values(source_definition=definition))
 
 
 def at_position(record: PublicationRecord) -> sa.ColumnElement[bool]:
