@@ -12,8 +12,11 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
+from support.publishers import NO_LIMITS, PublisherSite, mariadb_under_test
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.publisher.log_range import SchemaReading
+from tranrepl.publisher.registry import open_publisher
 
 _databases = count(1)
 
@@ -195,3 +198,37 @@ def test_a_table_with_a_row_filter_is_not_altered(shop: Shop) -> None:
     error = shop.read_log().error
     assert error is not None
     assert "its row filter cannot be evaluated on rows of both definitions" in error.message
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("ALTER TABLE t ADD SYSTEM VERSIONING", "is a system versioned"),
+        # Its rows follow in the same group.
+        ("CREATE OR REPLACE TABLE t (id int PRIMARY KEY) SELECT 5 AS id", "table shop.t was altered"),
+        ("REVOKE SELECT ON shop.t FROM hidden@'%'", "SELECT command denied"),
+    ],
+)
+def test_reading_ends_before_what_leaves_rows_open(mariadb_shop: MariaDbServer, statement: str, problem: str) -> None:
+    site = PublisherSite(mariadb_under_test(mariadb_shop, "shop"))
+    mariadb_shop.execute("DROP TABLE IF EXISTS t", database="shop")
+    site.server.create("t")
+    site.set_up("t")
+    mariadb_shop.execute(
+        "CREATE OR REPLACE USER hidden@'%'",
+        "GRANT REPLICATION SLAVE, BINLOG MONITOR, PROCESS ON *.* TO hidden@'%'",
+        "CREATE TABLE IF NOT EXISTS other (id int)",
+        "GRANT SELECT ON shop.other TO hidden@'%'",
+        "GRANT SELECT ON shop.t TO hidden@'%'",
+        database="shop",
+    )
+    mariadb_shop.execute(statement, "ALTER TABLE t COMMENT 'altered'", database="shop")
+    reader = replace(site.server.connection, login="hidden", password="")
+    with open_publisher(reader, "shop", "test") as publisher:
+        begin = site.start(publisher)
+        schema = SchemaReading((7, 8))
+        log = publisher.log_range(site.articles, begin, publisher.end_of_log(), NO_LIMITS, schema=schema)
+        parts = list(log.changes())
+    assert parts[-1].refusal is not None
+    assert problem in parts[-1].refusal.error.message
+    assert not any(part.definitions for part in parts)

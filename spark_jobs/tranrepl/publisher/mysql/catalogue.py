@@ -189,12 +189,9 @@ def article_problems(
             f"{where}: table {source} is tranrepl's own", remedy="leave it out of the articles", article=source
         )
         return
-    if table.kind != "table":
-        yield ConfigurationError(
-            f"{where}: {source} is a {table.kind}", remedy="name tables with rows of their own", article=source
-        )
-        return
     yield from table_problems(session, where, table)
+    if table.kind != "table":
+        return
     known = [it.name for it in table.columns]
     for column in article.columns or ():
         if column not in known:
@@ -216,6 +213,11 @@ def article_problems(
 def table_problems(session: Session, where: str, table: TableDescription) -> Iterator[ConfigurationError]:
     """Yield why a table cannot be published, whatever the article asks, each with its remedy."""
     name, source = table.name, str(table.name)
+    if table.kind != "table":
+        yield ConfigurationError(
+            f"{where}: {source} is a {table.kind}", remedy="name tables with rows of their own", article=source
+        )
+        return
     ((engine,),) = session.execute(
         "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
         [name.schema, name.table],

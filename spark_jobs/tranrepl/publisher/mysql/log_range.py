@@ -255,8 +255,9 @@ class _Reading:
                 return _first(groups, group), Refusal(self._rows_unknown().report)
             query = query_of(block, at)
             try:
-                changed = self._followed(query, int(block.places[at]))
-                problem = self._problem(query, stands_alone=at == groups.ends[group]) if changed is None else None
+                stands_alone = bool(at == groups.ends[group])
+                changed = self._followed(query, int(block.places[at]), stands_alone=stands_alone)
+                problem = self._problem(query, stands_alone=stands_alone) if changed is None else None
             except NeedsArticleId as needed:
                 return _first(groups, group), needed
             except ConfigurationError as refused:
@@ -267,9 +268,10 @@ class _Reading:
                 return _first(groups, group + 1), changed
         return groups, None
 
-    def _followed(self, query: Query, end: int) -> Followed | None:
+    def _followed(self, query: Query, end: int, *, stands_alone: bool) -> Followed | None:
         """Return what articles become of whose tables a statement changes the definitions; None where it does
-        something else, or schema changes are not replicated. Raises NeedsArticleId, ReplicationError."""
+        something else, rows of another definition follow in its group (CREATE OR REPLACE TABLE … SELECT), or schema
+        changes are not replicated. Raises NeedsArticleId, ReplicationError."""
         schema, by_table = self._range.messages.schema, self._range.by_table
         if schema is None or not schema.follows or hides_rows(query, stands_alone=True):
             return None
@@ -280,6 +282,8 @@ class _Reading:
         news = [it for it in articles if place_of(it.definition.holds_from) < end]
         if not news:
             return Followed()
+        if not stands_alone:
+            return None
         return followed(self._range.log, query, end, news, schema.article_ids)
 
     def _rows_unknown(self) -> ReplicationError:

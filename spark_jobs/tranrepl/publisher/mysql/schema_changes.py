@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pymysql
 
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.model.article import RegisteredArticle
@@ -18,7 +19,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import DefinedColumn, TableDefinition
-from tranrepl.mysql.session import Session, connect, translated_errors
+from tranrepl.mysql.session import Session, connect, error_number, quoted, translated_errors
 from tranrepl.publisher.mysql.catalogue import column_number, describe_tables, table_problems
 from tranrepl.publisher.mysql.column_types import DeclaredType, declared
 from tranrepl.publisher.mysql.dump import dumping
@@ -30,6 +31,7 @@ from tranrepl.schema.difference import NO_KEY, Change, Reinitialize, Stop, diffe
 from tranrepl.schema.messages import AlteredTable
 
 _LOOKS = 3
+_NO_TABLE = (1049, 1146)
 _AGAIN = (
     "it was altered again before the log reader read the first change, so that the values of that time are not known"
 )
@@ -217,6 +219,8 @@ def _tables_now(log: ServerLog, end: int, names: Sequence[TableName]) -> dict[Ta
         for _ in range(_LOOKS):
             before = end_of_log(session, log.flavor)
             described = describe_tables(session, names, position_of(before))
+            if any(_is_there(session, it) for it in names if it not in described):
+                continue
             columns = {it: _columns(session, it) for it in described}
             problems = {it: next(table_problems(session, log.where, table), None) for it, table in described.items()}
             places = _altered_again(log, end, end_of_log(session, log.flavor), names)
@@ -225,6 +229,18 @@ def _tables_now(log: ServerLog, end: int, names: Sequence[TableName]) -> dict[Ta
                 again = {name for _, name in places}
                 return {it: _Now(described.get(it), columns.get(it, {}), problems.get(it), it in again) for it in names}
     raise TransientError(f"{log.where}: table {names[0]} is being altered again and again while it is looked at")
+
+
+def _is_there(session: Session, table: TableName) -> bool:
+    """Return whether a table exists that the catalogue has not shown: one is exchanged for another in two steps. Fails
+    where our role may not read the table: then the catalogue does not show it either."""
+    try:
+        session.execute(f"SELECT 1 FROM {quoted(table.schema)}.{quoted(table.table)} LIMIT 0")  # noqa: S608 - quoted
+    except pymysql.err.Error as error:
+        if error_number(error) in _NO_TABLE:
+            return False
+        raise
+    return True
 
 
 def _altered_again(log: ServerLog, after: int, until: int, names: Sequence[TableName]) -> list[tuple[int, TableName]]:
