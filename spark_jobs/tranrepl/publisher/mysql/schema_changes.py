@@ -117,7 +117,8 @@ def _follow(
         return
     if now.table is None or now.table.definition is None:
         if now.again:
-            raise _refused(log, article, f"{tag}; then it was altered again, and is not there any more")
+            happened = f"{tag}; then it was altered again, and is not there any more"
+            raise _refused(log, article, happened, "take the article out of the file")
         note = f"the table was dropped or renamed; {article.destination} stays as it is"
         found.changes.append(
             SchemaChange(
@@ -199,11 +200,13 @@ def _why_filled(article: RegisteredArticle, now: TableDefinition) -> str | None:
     return None
 
 
-def _refused(log: ServerLog, article: RegisteredArticle, happened: str) -> ConfigurationError:
+def _refused(
+    log: ServerLog, article: RegisteredArticle, happened: str, way_on: str = "make the Subscribers' tables fit"
+) -> ConfigurationError:
     return ConfigurationError(
         f"{log.where}: table {article.source} was altered: {happened}. Everything committed before that is stored; "
         "nothing after it is read",
-        remedy="make the Subscribers' tables fit; then `tranrepl setup FILE`",
+        remedy=f"{way_on}; then `tranrepl setup FILE`",
         article=str(article.source),
     )
 

@@ -70,12 +70,13 @@ _WITH_ROWS = re.compile(
 )
 """What makes ALTER TABLE change rows, or the table another one."""
 _MOVED = re.compile(
-    rf"\b(?:RENAME\s+COLUMN|CHANGE(?:\s+COLUMN)?)\s+(?:IF\s+EXISTS\s+)?(?P<old>{_NAME})\s+(?:TO\s+)?(?P<new>{_NAME})"
-    rf"|\bDROP\s+(?:COLUMN\s+)?(?:IF\s+EXISTS\s+)?(?P<dropped>{_NAME})",
+    rf"(?=\b(?:RENAME\s+COLUMN|CHANGE(?:\s+COLUMN)?)\s+(?:IF\s+EXISTS\s+)?(?P<old>{_NAME})\s+(?:TO\s+)?(?P<new>{_NAME})"
+    rf"|\bDROP\s+(?:COLUMN\s+)?(?:IF\s+EXISTS\s+)?(?P<dropped>{_NAME}))",
     re.IGNORECASE,
 )
+"""Columns that get another name, or go. It takes no text: words in a string may hide none that follow."""
 _KEPT = re.compile(
-    rf"\b(?:MODIFY|CHANGE)(?:\s+COLUMN)?\s+(?:IF\s+EXISTS\s+)?({_NAME})",
+    rf"(?=\b(?:MODIFY|CHANGE)(?:\s+COLUMN)?\s+(?:IF\s+EXISTS\s+)?({_NAME}))",
     re.IGNORECASE,
 )
 """Columns that were there before."""

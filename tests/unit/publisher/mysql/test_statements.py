@@ -119,6 +119,7 @@ def test_what_is_logged_instead_of_rows_is_known(statement: str, among_rows: boo
         ("ALTER TABLE t MODIFY COLUMN IF EXISTS new int", "column new was there before"),
         ("ALTER TABLE t CHANGE new`NEW`int", "column new was there before"),
         ("ALTER TABLE t ADD other int COMMENT 'new'", "column new was there before"),
+        ('ALTER TABLE t COMMENT "DROP ", DROP c, ADD c int COMMENT "x"', "column c was dropped"),
         ("ALTER TABLE t DROP PARTITION`p`", "may have changed its rows"),
         ("ALTER TABLE t COMMENT 'a\\', DROP c, ADD c int COMMENT 'b'", "may have changed its rows"),
         ("ALTER IGNORE TABLE t ADD UNIQUE (c)", "may have changed its rows"),
