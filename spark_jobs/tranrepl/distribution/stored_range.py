@@ -139,10 +139,11 @@ class _WorkerError(Exception):
     """An error of ours in what Spark says of a failed job: it raises another one, with the text alone."""
 
     def __init__(self, error: ReplicationError) -> None:
-        super().__init__(f"{_REPORT}{error.report.model_dump_json()}")
+        super().__init__(error.report.model_dump_json())
 
 
-_REPORT = "tranrepl error: "
+_REPORT = f"{__name__}.{_WorkerError.__qualname__}: "
+"""How Python's traceback begins the line of that error."""
 
 
 def _reported(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -155,8 +156,8 @@ def _reported(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def error_of_worker(text: str) -> ReplicationError | None:
     """Return the error that a function over stored commands raised in a worker, by what Spark says of the job; None
     where it raised none of ours."""
-    line = next((it for it in text.splitlines() if _REPORT in it), None)
-    return None if line is None else ErrorReport.model_validate_json(line.partition(_REPORT)[2]).to_exception()
+    line = next((it for it in text.splitlines() if it.startswith(_REPORT)), None)
+    return None if line is None else ErrorReport.model_validate_json(line.removeprefix(_REPORT)).to_exception()
 
 
 def consume(given: Iterable[object]) -> None:

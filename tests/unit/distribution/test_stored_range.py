@@ -16,7 +16,7 @@ from tranrepl.distributor import command_file
 from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import store_at
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, FencedError
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.subscriber.batching.commit_batches import CommitLimits, commit_batches
@@ -121,3 +121,9 @@ def test_many_small_batches_take_time_in_proportion(tmp_path: Path) -> None:
     seconds(250)
     # Eight times as many: in proportion to their square, it would be sixty-four times as long.
     assert seconds(2_000) < 24 * min(seconds(250) for _ in range(3))
+
+
+def test_a_value_in_another_error_is_not_taken_for_a_report() -> None:
+    report = f"{stored_range._REPORT}{ErrorReport(kind=ErrorKind.FENCED, message='of a value').model_dump_json()}"
+    assert stored_range.error_of_worker(f"Traceback:\nValueError: not a number: '{report}'\n at Python") is None
+    assert isinstance(stored_range.error_of_worker(f"Traceback:\n{report}\n at Python"), FencedError)
