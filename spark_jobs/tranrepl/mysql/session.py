@@ -107,6 +107,12 @@ def error_text(error: Exception) -> str:
     return " ".join(str(error.args[1] if len(error.args) > 1 else error).split())
 
 
+def account(session: Session) -> str:
+    """Return our login with its host as the server knows it, to be granted to: without one it would be any host's."""
+    ((current,),) = session.execute("SELECT CURRENT_USER()")
+    return "@".join("'" + it.replace("'", "''") + "'" for it in str(current).rsplit("@", 1))
+
+
 def quoted(name: str) -> str:
     """Return an identifier in SQL."""
     return "`" + name.replace("`", "``") + "`"

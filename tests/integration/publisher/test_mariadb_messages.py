@@ -235,6 +235,7 @@ def test_a_login_without_the_right_is_told_the_grant_and_writes_nothing(shop: Sh
     (warning,) = (it for it in check(poor.topology).warnings if "have no way into the log" in it)
     grant, _, _ = (raised.value.report.remedy or "").partition(";")
     assert grant in warning
+    assert grant.endswith("TO 'least'@'127.0.0.1'")
     with poor.topology.publisher("test") as publisher:
         assert publisher.schema_changes.left_to_make()[-1] == grant
         (left,) = publisher.find_removal([], {}, "").stays

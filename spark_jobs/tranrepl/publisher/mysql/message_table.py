@@ -10,13 +10,12 @@ from contextlib import suppress
 
 import pymysql
 
-from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, MissingRightError, ReplicationError
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Method, Propagation
 from tranrepl.model.names import TableName
 from tranrepl.model.table_definition import TableDefinition
-from tranrepl.mysql.session import Session, error_number, error_text, translate, translated_errors
+from tranrepl.mysql.session import Session, account, error_number, error_text, translate, translated_errors
 from tranrepl.next_steps import RUN_SETUP
 from tranrepl.publisher.messages import MessageKind
 from tranrepl.publisher.mysql.column_types import declared
@@ -81,10 +80,9 @@ def message_article() -> RegisteredArticle:
 class MessageTable:
     """The table in a session, for one publication: `publication` is a name that no other of the server has."""
 
-    def __init__(self, session: Session, connection: Connection, where: str, publication: str) -> None:
+    def __init__(self, session: Session, where: str, publication: str) -> None:
         self._session = session
         self._where = where
-        self._grant = f"{_RIGHTS} '{connection.login}'"
         self.publication = publication
 
     def set_up(self) -> list[str]:
@@ -141,7 +139,7 @@ class MessageTable:
         """Return the statements by which who may makes what our role may not."""
         refused = self._refused()
         has_way = refused is None or error_number(refused) not in _NO_RIGHT
-        return [] if has_way else [*_CREATE, self._grant]
+        return [] if has_way else [*_CREATE, self._grant()]
 
     def removal(self) -> Removal:
         """Return what removes the publication from the table, and the table with the last one."""
@@ -185,10 +183,13 @@ class MessageTable:
             raise translate(self._where, error) from error
         return None
 
+    def _grant(self) -> str:
+        return f"{_RIGHTS} {account(self._session)}"
+
     def _way_on(self, error: pymysql.err.Error) -> str:
         if error_number(error) in _READ_ONLY:
             return "Publish from the server where changes are made, if you need them"
-        return f"{self._grant}; then {RUN_SETUP}"
+        return f"{self._grant()}; then {RUN_SETUP}"
 
     def _translated(self, error: pymysql.err.Error) -> ReplicationError:
         message = f"{self._where}: no message can be written into the log: {error_text(error)}"

@@ -31,7 +31,7 @@ from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
-from tranrepl.mysql.session import Session, translated_errors
+from tranrepl.mysql.session import Session, account, translated_errors
 from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
@@ -108,7 +108,7 @@ class MySqlPublisher:
         self._session = session
         self.name = f"tranrepl_{publication.lower().replace('-', '_')}"
         # The server's, not the database's: two databases may have publications of one name.
-        self._messages = MessageTable(session, connection, self.where, f"{session.database}/{self.name}")
+        self._messages = MessageTable(session, self.where, f"{session.database}/{self.name}")
         self.schema_changes = LoggedSchemaChanges(self._messages)
 
     @property
@@ -259,7 +259,8 @@ class MySqlPublisher:
             yield from article_problems(self._session, self.where, article, table)
 
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
-        user = f"'{self._connection.login}'"
+        with translated_errors(self.where):
+            user = account(self._session)
         try:
             with translated_errors(self.where):
                 self._session.execute("SELECT 1 FROM information_schema.innodb_sys_foreign LIMIT 0")
