@@ -7,7 +7,7 @@ Airflow and OpenLineage give the same table. Sources: the `asset-uris` of Airflo
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -99,20 +99,23 @@ def add_events(
 
     `extras` holds by article (source table) what the event says besides.
     """
-    for article in publication.articles:
-        extra = extras.get(str(article.source))
-        if extra:
-            table = article.at(subscription).destination_table
-            context["outlet_events"][alias].add(
-                subscriber_table(publication.publication, subscription, table), extra=extra
-            )
+    delivered = list(_delivered(publication.at(subscription), extras))
+    for table, extra in delivered:
+        context["outlet_events"][alias].add(subscriber_table(publication.publication, subscription, table), extra=extra)
     wanted = publication.subscription(subscription).connection
     try:
         connection = resolve_connections([wanted]).by_id[wanted]
-        for article in publication.articles:
-            extra = extras.get(str(article.source))
-            standard = standard_asset(connection, article.at(subscription).destination_table) if extra else None
+        for table, extra in delivered:
+            standard = standard_asset(connection, table)
             if standard is not None:
                 context["outlet_events"][alias].add(standard, extra=extra)
     except Exception as error:  # noqa: BLE001 - what was delivered stays delivered, whatever a secrets backend raises
         log.warning("no events with the tables' addresses: %s", type(error).__name__)
+
+
+def _delivered(publication: Publication, extras: Mapping[str, Any]) -> Iterator[tuple[TableName, Any]]:
+    """Yield the Subscriber's tables to which something was written, and what the events say besides."""
+    for source, extra in extras.items():
+        article = publication.article(TableName.parse(source))
+        if article is not None:
+            yield article.destination_table, extra

@@ -265,7 +265,7 @@ class LogReaderOperator(ReplicationSparkOperator):
         def topology() -> Topology:
             return Topology(publication, resolve_connections(publication.connection_ids()).by_id)
 
-        read = partial(read_log, topology, partial(super()._run, context))
+        read = partial(read_log, publication, topology, partial(super()._run, context))
         if until is None:
             return read()
         with looking_for_early_warnings(publication, place, cast("Mapping[str, Any]", context)):

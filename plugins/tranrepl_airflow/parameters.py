@@ -136,11 +136,12 @@ def _chosen(context: Context, name: str) -> list[str]:
     return list(context["params"].get(name) or ())
 
 
-def _sources(publication: Publication) -> list[str]:
-    return [str(article.source) for article in publication.articles]
+def _sources(publication: Publication) -> list[str] | None:
+    """Return the articles to choose from; None where the file does not say which there are, but has patterns."""
+    return None if publication.has_patterns else [str(article.source) for article in publication.articles]
 
 
-def _choice(names: Sequence[str], title: str, sentence: str) -> Param:
+def _choice(names: Sequence[str] | None, title: str, sentence: str) -> Param:
     """Return a list to choose from. Airflow's form offers `examples`, and marks as required what may not be null, which
     is what it sends for nothing chosen."""
     return Param([], sentence, type=["array", "null"], **_list_of(names, title))
@@ -151,7 +152,9 @@ def _required_choice(names: Sequence[str], title: str, sentence: str) -> Param:
     return Param([], sentence, type="array", minItems=1, **_list_of(names, title))
 
 
-def _list_of(names: Sequence[str], title: str) -> dict[str, Any]:
+def _list_of(names: Sequence[str] | None, title: str) -> dict[str, Any]:
+    if names is None:
+        return {"items": {"type": "string"}, "title": title}
     return {"items": {"type": "string", "enum": list(names)}, "examples": list(names), "title": title}
 
 

@@ -153,7 +153,7 @@ class SetupOperator(_CheckingOperator):
             self.log.info("%s", one_event(done[-1]))
 
         try:
-            set_up(topology, checked.tables, say)
+            set_up(checked.topology, checked.tables, say)
         finally:
             context["ti"].xcom_push(REPORT_KEY, done)
         for problem in checked.needing_attention:

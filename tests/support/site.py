@@ -70,7 +70,7 @@ class Site:
         for problem in checked.blocking:
             raise problem
         done: list[str] = []
-        set_up(self.topology, checked.tables, done.append)
+        set_up(checked.topology, checked.tables, done.append)
         return done
 
     def read_log(self) -> JobResult:

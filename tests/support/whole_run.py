@@ -11,7 +11,7 @@ from tranrepl.jobs.retry import attempt
 def whole_run(site: Site) -> dict[str, JobResult]:
     """Return the results by step, with their errors."""
     steps = Steps(
-        lambda: read_log(lambda: site.topology, site.read_log),
+        lambda: read_log(site.publication, lambda: site.topology, site.read_log),
         lambda name: attempt(lambda: site.take_snapshot(subscription=name)),
         lambda name: attempt(lambda: site.deliver(name)),
     )

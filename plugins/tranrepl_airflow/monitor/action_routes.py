@@ -20,7 +20,7 @@ from tranrepl_airflow.monitor.commands import Transaction, shown_transactions
 from tranrepl_airflow.monitor.compared_rows import compared_rows
 from tranrepl_airflow.monitor.errors import ShownError, next_transaction, open_failures
 from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
-from tranrepl_airflow.monitor.queries import STORE, query_store
+from tranrepl_airflow.monitor.queries import STORE, article_names, query_store
 from tranrepl_airflow.monitor.recent_runs import FollowedRun, HandRun, LastCheck, followed_run, last_check, recent_runs
 from tranrepl_airflow.monitor.rendering import Renderer
 from tranrepl_airflow.monitor.triggering import (
@@ -90,7 +90,7 @@ class ActionRoutes:
         shown = {
             "name": name,
             "monitored": publication,
-            "articles": [str(it.source) for it in publication.articles],
+            "articles": article_names(publication),
             "may_do": allowed_actions(user, name),
             "values": values,
             "failures": failures,

@@ -16,6 +16,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.commands import LONGEST_SHOWN, LONGEST_WHOLE, CommandsAnswer, CommandsQuestion
 from tranrepl_airflow.monitor.publications import readable_publication
+from tranrepl_airflow.monitor.queries import article_names
 from tranrepl_airflow.monitor.rendering import Renderer
 
 _PAGE = "/publication/{name}/commands"
@@ -72,7 +73,7 @@ class CommandRoutes:
             "name": name,
             "answer": self._answer(name, reader, query),
             "query": query,
-            "articles": [str(it.source) for it in publication.articles],
+            "articles": article_names(publication),
             "values": _sees_values(name, reader),
             "longest": LONGEST_SHOWN,
         }

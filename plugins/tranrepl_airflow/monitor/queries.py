@@ -12,6 +12,7 @@ from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, find_publication
 from tranrepl.errors import ReplicationError
+from tranrepl.settings.following import with_registered
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.overview import NOT_SET_UP
@@ -61,6 +62,18 @@ def query_store(publication: Publication, query: Callable[[DistributionDatabase]
             return query(database)
 
     return PendingAnswer(STORE, ask, _STORE_PATIENCE_SECONDS).answer()
+
+
+def article_names(publication: Publication) -> list[str]:
+    """Return the articles to choose from: those of the file, and the registered ones that its patterns mean."""
+
+    def named(database: DistributionDatabase) -> Publication:
+        record = database.publications.get(publication.publication)
+        return with_registered(publication, database.articles.registered(record))
+
+    found = query_store(publication, named) if publication.has_patterns else publication
+    articles = [] if isinstance(found, ReplicationError) else found.articles
+    return [str(it.source) for it in articles]
 
 
 def _distribution_database(publication: Publication) -> DistributionDatabase:

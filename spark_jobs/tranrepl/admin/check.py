@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache, partial
 
+from tranrepl.admin.articles_of_file import following, registered_articles, with_tables
 from tranrepl.admin.early_warnings import longest_pause
-from tranrepl.admin.followed_names import following, registered_articles
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequences import sequence_warnings
@@ -34,9 +34,10 @@ from tranrepl.log_reader.rows_not_in_log import not_replicated
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
+from tranrepl.printable import counted
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import why_unknown
-from tranrepl.settings.following import asked_edit, edits
+from tranrepl.settings.following import asked_edit, edits, follow
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
@@ -65,9 +66,13 @@ class CheckPurpose(Enum):
 class Checked:
     """Problems, what is allowed but may surprise, and the published tables as the Publisher describes them."""
 
+    topology: Topology
+    """The publication with an article for each table that its patterns mean and that can be published."""
     problems: list[ReplicationError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     tables: list[tuple[Article, TableDescription]] = field(default_factory=list)
+    by_pattern: AbstractSet[TableName] = frozenset()
+    """Tables that only a pattern names and that are not published yet."""
     purpose: CheckPurpose = CheckPurpose.SETUP
     unread: Mapping[TableName, UnreadAlteration] = field(default_factory=dict)
     """Tables that were altered after what the log reader has read."""
@@ -88,6 +93,18 @@ class Checked:
     def needing_attention(self) -> list[ReplicationError]:
         """Custom procedures, which setup leaves alone, and rights of the jobs: a delivery fails without them."""
         return [it for it in self.problems if isinstance(it, _NOT_OF_SETUP)]
+
+    @property
+    def publication(self) -> Publication:
+        return self.topology.publication
+
+    def leave_out(self, tables: Mapping[TableName, ReplicationError]) -> None:
+        """Leave tables out that only a pattern names; what keeps them from being published is one warning."""
+        if tables:
+            articles = [it for it in self.publication.articles if it.source not in tables]
+            self.topology = _with_articles(self.topology, articles)
+            each = [f"{it.message} ({it.report.remedy})" for it in tables.values()]
+            self.warnings.append(f"{counted(len(each), 'table')} of patterns cannot be published: {'; '.join(each)}")
 
     def collect(self, problems: Callable[[], Iterator[ReplicationError]]) -> None:
         """Take every problem; one that is raised ends this part of the check only."""
@@ -113,25 +130,28 @@ def in_numbers(errors: int, warnings: int) -> str:
     )
 
 
+def _with_articles(topology: Topology, articles: Sequence[Article]) -> Topology:
+    return replace(topology, publication=topology.publication.model_copy(update={"articles": list(articles)}))
+
+
 def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Checked:
     """Look at all that the publication needs, and change nothing."""
-    checked = Checked(purpose=purpose)
+    checked = Checked(topology, purpose=purpose)
     with topology.distributor() as database, ExitStack() as opened:
         registered = registered_articles(topology, database)
         checked.warnings.extend(asked_edit(*it) for it in edits(topology.publication, registered).items())
-        topology = following(topology, registered)
-        publication = topology.publication
         publisher = cache(lambda: opened.enter_context(topology.publisher(_APPLICATION)))
         checked.collect(partial(_installed, require_java))
         checked.collect(partial(_installed, require_fitting_spark))
         checked.warnings.extend(filter(None, [mixed_pyspark_warning(), *topology.unused_options()]))
         checked.collect(partial(_store, checked, topology, database))
-        checked.warnings.extend(not_propagated(publication))
-        checked.collect(lambda: clashes(topology))
-        checked.collect(lambda: _publisher(checked, topology, database, publisher, registered))
+        checked.collect(lambda: _publisher(checked, database, publisher, registered))
+        followed = following(checked.topology, registered)
+        checked.warnings.extend(not_propagated(followed.publication))
+        checked.collect(lambda: clashes(followed))
         checked.collect(lambda: _distributor(database))
-        for subscription in publication.subscriptions:
-            checked.collect(partial(_subscriber, checked, topology, database, publisher, subscription.name))
+        for subscription in followed.publication.subscriptions:
+            checked.collect(partial(_subscriber, checked, followed, database, publisher, subscription.name))
     # What concerns an article at several Subscribers is one warning.
     checked.warnings[:] = dict.fromkeys(checked.warnings)
     return checked
@@ -139,15 +159,14 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
 
 def check_publisher(topology: Topology) -> Checked:
     """Look at the Publisher and its tables only."""
-    checked = Checked()
+    checked = Checked(topology)
 
     def problems() -> Iterator[ReplicationError]:
         with topology.distributor() as database:
             registered = registered_articles(topology, database)
-            followed = following(topology, registered)
-            yield from _position_problems(followed)
-            with followed.publisher(_APPLICATION) as publisher:
-                yield from _tables(checked, followed.publication, database, publisher, registered)
+            yield from _position_problems(topology)
+            with topology.publisher(_APPLICATION) as publisher:
+                yield from _tables(checked, database, publisher, registered)
 
     checked.collect(problems)
     return checked
@@ -173,28 +192,53 @@ def _position_problems(topology: Topology) -> Iterator[ConfigurationError]:
 
 def _publisher(
     checked: Checked,
-    topology: Topology,
     database: DistributionDatabase,
     open_publisher: Callable[[], Publisher],
     registered: Sequence[RegisteredArticle],
 ) -> Iterator[ReplicationError]:
-    yield from _position_problems(topology)
-    publisher = open_publisher()
-    yield from _tables(checked, topology.publication, database, publisher, registered)
-    if topology.publication.replicate_ddl:
+    yield from _position_problems(checked.topology)
+    try:
+        publisher = open_publisher()
+        yield from _tables(checked, database, publisher, registered)
+    except ReplicationError:
+        # What its patterns mean is not known.
+        checked.topology = _with_articles(
+            checked.topology, [it for it in checked.publication.articles if not it.pattern]
+        )
+        raise
+    if checked.publication.replicate_ddl:
         checked.warnings.extend(publisher.schema_changes.warnings())
     # Setup acts on all of them.
-    if len(checked.tables) == len(topology.publication.articles):
-        yield from publisher.right_problems(checked.tables, _read_by_snapshots(topology.publication))
+    if checked.tables and len(checked.tables) == len(checked.publication.articles):
+        followed = following(checked.topology, registered).publication
+        yield from publisher.right_problems(checked.tables, _read_by_snapshots(followed))
+
+
+def _name_tables(
+    checked: Checked, publisher: Publisher, registered: Sequence[RegisteredArticle]
+) -> Iterator[ConfigurationError]:
+    """Put the tables that patterns mean into the place of the patterns."""
+    file = checked.publication
+    named = with_tables(file, publisher, registered)
+    checked.topology = replace(checked.topology, publication=named)
+    sources = [it.source for it in named.articles]
+    empty = [str(it.source) for it in file.articles if it.pattern is not None and not any(map(it.matches, sources))]
+    if not sources:
+        yield ConfigurationError(
+            f"{publisher.where}: no table matches {', '.join(empty)}",
+            remedy="spell the schema as the catalogue does, and make the tables first",
+        )
+    else:
+        checked.warnings.extend(f"{publisher.where}: no table matches {it}" for it in empty)
+    meant = {it.source for it in named.articles} - {it.source for it in file.articles}
+    checked.by_pattern = meant - {it.file_names.source for it in registered}
 
 
 def _tables(
-    checked: Checked,
-    publication: Publication,
-    database: DistributionDatabase,
-    publisher: Publisher,
-    registered: Sequence[RegisteredArticle],
+    checked: Checked, database: DistributionDatabase, publisher: Publisher, registered: Sequence[RegisteredArticle]
 ) -> Iterator[ReplicationError]:
+    yield from _name_tables(checked, publisher, registered)
+    publication = follow(checked.publication, registered)
     checked.warnings.extend(publisher.warnings(longest_pause(publication)))
     refused = list(publisher.problems())
     yield from refused
@@ -209,6 +253,7 @@ def _tables(
                 checked.unread = unread_alterations(publication, publisher, database, record, tables, registered)
                 found = not_replicated(publisher, database, record, publication, registered)
                 ended = {it.report.article: it for it in found}
+    left_out: dict[TableName, ReplicationError] = {}
     for article in publication.articles:
         table, unread = tables.get(article.source), checked.unread.get(article.source)
         if unread is not None and unread.is_renamed:
@@ -219,9 +264,15 @@ def _tables(
             yield missing_table(publication, publisher, article, registered)
             continue
         problems = list(publisher.article_problems(article, table))
+        if problems and article.source in checked.by_pattern:
+            left_out[article.source] = problems[0]
+            continue
         yield from [unread.refusal] if problems and unread is not None and unread.gone else problems
         if not problems:
             checked.tables.append((article, table))
+    checked.leave_out(left_out)
+    if not checked.publication.articles:
+        yield from left_out.values()
     yield from ended.values()
 
 

@@ -145,7 +145,7 @@ def reinitialize_publication(
     subscription. `checked` is for `PURPOSE_OF[rows]`, without a blocking problem."""
     with _kept_log(topology):
         forget_log(topology, rows, say)
-        set_up(topology, checked.tables, say)
+        set_up(checked.topology, checked.tables, say)
         begun = _begun(topology, rows, say)
     results: dict[str, JobResult] = {}
     for it in topology.publication.subscriptions:

@@ -171,7 +171,11 @@ def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
         def expect(start: Position, end: Position) -> None:
             display.expect(UnreadLog(positions, start, end))
 
-        return read_log(lambda: topology, lambda: idle_log_reader(request, topology, expect) or submitted(request))
+        return read_log(
+            topology.publication,
+            lambda: topology,
+            lambda: idle_log_reader(request, topology, expect) or submitted(request),
+        )
 
 
 def _deliver(

@@ -12,6 +12,7 @@ from tranrepl.cli.completion import complete_article, complete_file, complete_su
 from tranrepl.cli.output import err, remember_file
 from tranrepl.connections import all_from_environment
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.names import TableName
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
@@ -89,9 +90,16 @@ def chosen_article(publication: Publication, article: str | None) -> tuple[str, 
     if article is None:
         return ()
     allowed = [str(it.source) for it in publication.articles]
-    if article not in allowed:
+    if article not in allowed and not _is_of_pattern(publication, article):
         raise ConfigurationError(
             f"--article: publication {publication.publication} has no article {article!r}",
             remedy=f"allowed: {', '.join(allowed)}",
         )
     return (article,)
+
+
+def _is_of_pattern(publication: Publication, article: str) -> bool:
+    try:
+        return publication.pattern_of(TableName.parse(article)) is not None
+    except ValueError:
+        return False

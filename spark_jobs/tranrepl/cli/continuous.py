@@ -158,7 +158,7 @@ class _Agents:
             request = LogReaderRequest(publication=self.topology.publication, continuous_until=self._until())
             return self._application.submit(request)
 
-        again = partial(read_log, lambda: self.topology, read)
+        again = partial(read_log, self.topology.publication, lambda: self.topology, read)
         return keep_running(again, self._shutdown, partial(self._failed, LOG_READER), gives_up=False)
 
     def _deliver(self, name: str) -> JobResult:

@@ -64,7 +64,7 @@ def check(file: File, as_json: JsonOption = False) -> None:
             print_error(problem, checked=True)
         console, colour = (err, "red") if checked.problems else (out, "green")
         console.print(
-            f"{publication.publication}: {counted(len(publication.articles), 'article')}, "
+            f"{publication.publication}: {counted(len(checked.publication.articles), 'article')}, "
             f"{counted(len(publication.subscriptions), 'subscription')}: "
             f"[{colour}]{in_numbers(len(checked.problems), len(checked.warnings))}[/]",
             highlight=False,
@@ -110,7 +110,7 @@ def setup(
             done.append(what)
             out.print(f"  {escape(what)}", highlight=False)
 
-        set_up(topology, checked.tables, say, new_secret=new_secret)
+        set_up(checked.topology, checked.tables, say, new_secret=new_secret)
         _prepare_spark()
         for problem in checked.needing_attention:
             err.print(f"[yellow]needs attention[/]: {escape(with_names(str(problem)))}", highlight=False)

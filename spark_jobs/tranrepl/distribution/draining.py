@@ -39,6 +39,7 @@ from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, Internal
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle, newest_definitions
+from tranrepl.settings.following import with_registered
 from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
 from tranrepl.spark.lasting_task import driver_addresses
 from tranrepl.subscriber.applier_options import ApplierOptions
@@ -328,7 +329,8 @@ class DistributionJob:
 
 
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
-    own = {it.source for it in request.publication.articles if it.order is CommandOrder.OWN_ARTICLE}
+    file = with_registered(request.publication, articles.values())
+    own = {it.source for it in file.articles if it.order is CommandOrder.OWN_ARTICLE}
     # Definitions of several versions: each is of the article that the file names, whatever its table is called by then.
     return frozenset(number for number, it in articles.items() if own & {it.source, it.file_names.source})
 

@@ -18,8 +18,9 @@ from tranrepl.settings.publication import OnUnknownRows, Publication, Subscripti
 
 def waits_for_snapshot(publication: Publication, source: TableName, subscription: Subscription) -> bool:
     """Return whether the article is to have a snapshot there; else the subscription stops."""
-    chosen = next((it.on_unknown_rows for it in publication.articles if it.source == source), OnUnknownRows.STOP)
-    return chosen is OnUnknownRows.REINITIALIZE and subscription.sync_type is SyncType.AUTOMATIC
+    article = publication.article(source)
+    reinitializes = article is not None and article.on_unknown_rows is OnUnknownRows.REINITIALIZE
+    return reinitializes and subscription.sync_type is SyncType.AUTOMATIC
 
 
 def reinitialize_or_stop(

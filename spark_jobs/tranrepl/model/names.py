@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
@@ -72,7 +73,9 @@ ImportPath = Annotated[
 ]
 
 
-_PLAIN_PART = re.compile(r'[^".\s]+')
+_PLAIN_PART = re.compile(r'[^".\s*]+')
+_WITH_STAR = re.compile(r'(?P<schema>"(?:[^"]|"")+"|[^".\s*]+)\.(?P<table>[^".\s]*\*[^".\s]*)')
+_IN_QUOTES = "a part with a dot, a space, a quote or a * in double quotes"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,16 +90,44 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Parse `schema.table`; a part that holds a dot, a space or a quote is in double quotes, as in SQL."""
+        """Parse `schema.table`; a part that holds a dot, a space, a quote or a * is in double quotes, as in SQL."""
         try:
             parts = name_parts(text)
         except ValueError:
             parts = []
-        if len(parts) == 1:
-            raise ValueError(f"allowed: schema.table, as in {cls('public', *parts)}")
-        if len(parts) != 2:
-            raise ValueError("allowed: schema.table, a part with a dot, a space or a quote in double quotes")
-        return cls(*parts)
+        if len(parts) == 1 and "*" not in text:
+            raise ValueError(f"allowed: schema.table, as in {TableName('public', *parts)}")
+        if len(parts) != 2 or any("*" in plain for _, plain in _PART.findall(text)):
+            raise ValueError(f"allowed: schema.table, {_IN_QUOTES}")
+        return TableName(*parts)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TablePattern(TableName):
+    """The tables of a schema whose names match: each * of `table` means any characters, or none."""
+
+    def __str__(self) -> str:
+        return f"{_quoted_part(self.schema)}.{self.table}"
+
+    @classmethod
+    def parse(cls, text: str) -> TablePattern:
+        """Parse `schema.pattern`, as in `sales.order_*`."""
+        found = _WITH_STAR.fullmatch(text)
+        if found is None:
+            raise ValueError(f"allowed: schema.table, with * in the table's name where several are meant, {_IN_QUOTES}")
+        return cls(name_parts(found["schema"])[0], found["table"])
+
+    @property
+    def is_whole_schema(self) -> bool:
+        return self.table == "*"
+
+    def matches(self, name: TableName) -> bool:
+        return name.schema == self.schema and _expression(self.table).fullmatch(name.table) is not None
+
+
+@lru_cache(maxsize=256)
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, re.split(r"\*+", pattern))), re.DOTALL)
 
 
 def _quoted_part(part: str) -> str:
@@ -111,9 +142,23 @@ def _table_name(value: object) -> TableName:
     return TableName.parse(value)
 
 
+def _table_or_pattern(value: object) -> TableName:
+    if isinstance(value, str) and _WITH_STAR.fullmatch(value):
+        return TablePattern.parse(value)
+    return _table_name(value)
+
+
 Table = Annotated[
     TableName,
     BeforeValidator(_table_name),
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["purchasing.vendor", 'sales."Order Details"']}),
 ]
+
+TableOrPattern = Annotated[
+    TableName,
+    BeforeValidator(_table_or_pattern),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["purchasing.vendor", "sales.*", 'sales."Order Details"']}),
+]
+"""A table, or a TablePattern for several."""

@@ -179,6 +179,10 @@ class Publisher(Protocol):
         """Return those that exist."""
         ...
 
+    def tables_in(self, schemas: Collection[str]) -> Mapping[TableName, int]:
+        """Return the tables of these schemas and their object ids."""
+        ...
+
     def table_names(self, object_ids: Collection[int]) -> Mapping[int, TableName]:
         """Return the names by which these tables are known now, by object id; those that exist."""
         ...

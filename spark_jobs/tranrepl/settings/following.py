@@ -1,4 +1,5 @@
-"""Files whose names a schema change has overtaken: an article's source, columns and filter follow what is registered.
+"""What a file means by its names: a pattern means the registered tables that match; source, columns and filter of an
+article follow what is registered.
 
 A file may name things as they were when setup last read it, or as they are now.
 """
@@ -36,8 +37,24 @@ def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
     )
 
 
+def with_registered(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
+    """Return the publication with registered articles in the place of its patterns, under the names that setup read."""
+    if not publication.has_patterns:
+        return publication
+    return publication.of_tables(file_source(publication, it) for it in registered)
+
+
+def file_source(publication: Publication, registered: RegisteredArticle) -> TableName:
+    """Return the name by which the file means a registered article's table: that which it had when setup read the file,
+    else that of now."""
+    before = registered.file_names.source
+    return registered.source if publication.article(before) is None else before
+
+
 def follow(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
-    """Return the publication with the names of now in the place of those that the file has."""
+    """Return the publication with the names of now in the place of those that the file has, and no patterns."""
+    registered = list(registered)
+    publication = with_registered(publication, registered)
     known = by_file_source(registered)
     return publication.model_copy(
         update={"articles": [_followed(it, known.get(it.source)) for it in publication.articles]}
@@ -63,6 +80,7 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
     """Return by article, as the file names it, what is to be edited in the file, since schema changes gave things
     other names."""
     known, found = list(registered), {}
+    publication = with_registered(publication, known)
     for article, now in zip(publication.articles, follow(publication, known).articles, strict=True):
         wanted = []
         if article.source != now.source:

@@ -6,7 +6,7 @@ Defaults are SQL Server's (`sp_addarticle`, `sp_addsubscription`, the Distributi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import CallSyntax, Method, Operation, Propagation
-from tranrepl.model.names import ConnectionId, Name, Table, TableName
+from tranrepl.model.names import ConnectionId, Name, TableName, TableOrPattern, TablePattern
 from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
 from tranrepl.settings.alert import Alert
 from tranrepl.settings.values import (
@@ -94,6 +94,15 @@ class StreamAssignment(StrEnum):
     """All commands of one row go to one stream."""
     DEPENDENCIES = "dependencies"
     """Transactions that share a key, a unique value or a foreign key value go to one stream."""
+
+
+class NewTables(StrEnum):
+    """What becomes of a table that was made after setup and that a pattern names."""
+
+    REPORT = "report"
+    """A run says that there is one; the next `setup` publishes it."""
+    JOIN = "join"
+    """The next run that begins publishes it, as `setup` does."""
 
 
 class CommandOrder(StrEnum):
@@ -200,13 +209,21 @@ class LogReaderSettings(_Settings):
 
 
 class Article(_Settings):
-    source: Table
-    """The published table, `schema.table`, as the catalogue spells it. A part with a dot, a space or a quote stands in
-    double quotes."""
-    destination: Table | None = None
-    """The Subscriber's table; without it, a table of the same name."""
-    destinations: dict[str, Table] = {}
-    """Other destination tables at single subscriptions, by the subscription's name: `{mart: dbo.orders}`."""
+    source: TableOrPattern
+    """The published table, `schema.table`, as the catalogue spells it. A part with a dot, a space, a quote or a *
+    stands in double quotes. A * outside of them makes it a pattern, as in `sales.*` or `sales.order_*`: each table of
+    the schema whose name matches is an article with these settings, unless another entry names the table itself. Of
+    several patterns that match, the last one counts."""
+    destination: TableOrPattern | None = None
+    """The Subscriber's table; without it, a table of the same name. Of a pattern, the Subscriber's schema: `archive.*`.
+    """
+    destinations: dict[str, TableOrPattern] = {}
+    """Other destination tables at single subscriptions, by the subscription's name: `{mart: dbo.orders}`; of a pattern,
+    other schemas: `{mart: dbo.*}`."""
+    exclude: list[TableOrPattern] = []
+    """Tables and patterns of tables that `source`, a pattern, does not mean."""
+    new_tables: NewTables = NewTables.REPORT
+    """What happens with tables that are made later and that `source`, a pattern, matches."""
     columns: Annotated[list[str], Field(min_length=1)] | None = None
     """The published columns (column filter), with the primary key among them; without it, all columns."""
     ins_cmd: InsertCommand = Propagation(Method.PROCEDURE, CallSyntax.CALL)
@@ -241,8 +258,34 @@ class Article(_Settings):
     trigger."""
 
     @property
+    def pattern(self) -> TablePattern | None:
+        """The source, where it is a pattern."""
+        return self.source if isinstance(self.source, TablePattern) else None
+
+    @property
     def destination_table(self) -> TableName:
         return self.destination or self.source
+
+    def matches(self, table: TableName) -> bool:
+        """Return whether the source is a pattern and means the table."""
+        excluded = (it.matches(table) if isinstance(it, TablePattern) else it == table for it in self.exclude)
+        return self.pattern is not None and self.pattern.matches(table) and not any(excluded)
+
+    def of_table(self, table: TableName) -> Article:
+        """Return the article of one table that the source, a pattern, means."""
+
+        def named(there: TableName) -> TableName:
+            return TableName(there.schema, table.table) if isinstance(there, TablePattern) else there
+
+        return self.model_copy(
+            update={
+                "source": table,
+                "exclude": [],
+                "new_tables": NewTables.REPORT,
+                "destination": self.destination and named(self.destination),
+                "destinations": {name: named(it) for name, it in self.destinations.items()},
+            }
+        )
 
     def at(self, subscription: str) -> Article:
         """Return the article with the destination that it has at a subscription."""
@@ -255,6 +298,23 @@ class Article(_Settings):
             Operation.UPDATE: self.upd_cmd,
             Operation.DELETE: self.del_cmd,
         }[operation]
+
+    @model_validator(mode="after")
+    def _patterns_alike(self) -> Article:
+        if self.pattern is None and (self.exclude or self.new_tables is not NewTables.REPORT):
+            which = "exclude" if self.exclude else "new_tables"
+            raise ValueError(f"{which}: allowed where source is a pattern, as in {self.source.schema}.*")
+        allowed = "a table, because source is one"
+        if self.pattern is not None:
+            allowed = "all tables of a schema, as in archive.*, because source is a pattern"
+        for key, table in self._destinations().items():
+            if (isinstance(table, TablePattern) and table.is_whole_schema) is (self.pattern is None):
+                raise ValueError(f"{key}: {table}; allowed: {allowed}")
+        return self
+
+    def _destinations(self) -> dict[str, TableName]:
+        own = {} if self.destination is None else {"destination": self.destination}
+        return own | {f"destinations: {name}": it for name, it in self.destinations.items()}
 
     @model_validator(mode="after")
     def _columns_once(self) -> Article:
@@ -375,13 +435,9 @@ class Publication(_Settings):
     @model_validator(mode="after")
     def _names_once(self) -> Publication:
         _refuse_repeated([str(article.source) for article in self.articles], "articles: source")
-        _refuse_repeated([subscription.name for subscription in self.subscriptions], "subscriptions: name")
         names = [subscription.name for subscription in self.subscriptions]
-        _refuse_repeated([str(article.destination_table) for article in self.articles], "articles: destination")
-        for name in names:
-            if any(name in article.destinations for article in self.articles):
-                there = [str(article.at(name).destination_table) for article in self.articles]
-                _refuse_repeated(there, f"articles: destinations: {name}")
+        _refuse_repeated(names, "subscriptions: name")
+        _refuse_shared_destinations([it for it in self.articles if it.pattern is None], names)
         for article in self.articles:
             for name in article.destinations.keys() - set(names):
                 raise ValueError(
@@ -398,6 +454,39 @@ class Publication(_Settings):
                 f"run_for: given with schedule: {CONTINUOUS}, and only with it: other runs end by themselves"
             )
         return self
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether an entry of its articles means several tables."""
+        return any(it.pattern is not None for it in self.articles)
+
+    def article(self, table: TableName) -> Article | None:
+        """Return the article of a table, by its own entry or by the last pattern that means it; None without one."""
+        own = next((it for it in self.articles if it.source == table), None)
+        pattern = self.pattern_of(table) if own is None else None
+        return pattern.of_table(table) if pattern is not None else own
+
+    def pattern_of(self, table: TableName) -> Article | None:
+        """Return the last entry with a pattern that means the table."""
+        return next((it for it in reversed(self.articles) if it.matches(table)), None)
+
+    def of_tables(self, tables: Iterable[TableName]) -> Publication:
+        """Return the publication with articles of these tables in the place of its patterns. Raises ConfigurationError
+        where two articles would have one destination."""
+        if not self.has_patterns:
+            return self
+        own = [it for it in self.articles if it.pattern is None]
+        named = {it.source for it in own}
+        meant = [(it, self.pattern_of(it)) for it in sorted(set(tables) - named)]
+        found = [pattern.of_table(table) for table, pattern in meant if pattern is not None]
+        try:
+            _refuse_shared_destinations([*own, *found], [it.name for it in self.subscriptions])
+        except ValueError as error:
+            raise ConfigurationError(
+                f"publication {self.publication}: {error}",
+                remedy="give one of the tables an entry of its own, with another destination",
+            ) from None
+        return self.model_copy(update={"articles": [*own, *found]})
 
     def at(self, subscription: str) -> Publication:
         """Return the publication with the destinations that its articles have at a subscription."""
@@ -426,6 +515,14 @@ class Publication(_Settings):
         """Return every connection that the publication's jobs need, each once."""
         ids = [self.publisher.connection, *self.distributor.connection_ids]
         return list(dict.fromkeys([*ids, *(subscription.connection for subscription in self.subscriptions)]))
+
+
+def _refuse_shared_destinations(articles: Sequence[Article], subscriptions: Sequence[str]) -> None:
+    _refuse_repeated([str(it.destination_table) for it in articles], "articles: destination")
+    for name in subscriptions:
+        if any(name in it.destinations for it in articles):
+            there = [str(it.at(name).destination_table) for it in articles]
+            _refuse_repeated(there, f"articles: destinations: {name}")
 
 
 def _refuse_repeated(values: Sequence[str], what: str) -> None:

@@ -105,7 +105,8 @@ def test_a_continuous_log_reader_goes_on_with_a_table_that_is_made_again(
 ) -> None:
     site = _site(databases, tmp_path)
     with heeding_shutdown() as asked, ThreadPoolExecutor(1) as executor:
-        job = executor.submit(read_log, lambda: site.topology, partial(read_continuously, site, 3600.0))
+        read = partial(read_continuously, site, 3600.0)
+        job = executor.submit(read_log, site.publication, lambda: site.topology, read)
         wait_for(lambda: follows(site) or job.done())
         site.at_publisher(*_MADE_AGAIN["in one transaction"])
         waits = "SELECT count(*) FROM msarticle_subscriptions WHERE article = 'public.a' AND status = 'subscribed'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,21 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from pydantic import TypeAdapter
 
 from support.example_publication import EXAMPLE
 from tranrepl.errors import ConfigurationError
-from tranrepl.model.names import TableName
+from tranrepl.model.names import TableName, TableOrPattern, TablePattern
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Article, Publication, json_schema
 
 Change = Callable[[dict[str, Any]], object]
+
+_SOURCE: TypeAdapter[TableName] = TypeAdapter(TableOrPattern)
+
+
+def _with_articles(articles: list[dict[str, Any]]) -> Publication:
+    return Publication.model_validate({**EXAMPLE, "articles": articles})
 
 
 def _written(folder: Path, document: object) -> Path:
@@ -346,3 +354,61 @@ def test_a_bucket_has_a_connection_and_a_path_has_none(tmp_path: Path) -> None:
     assert "store" in publication.connection_ids()
     wrong = {**EXAMPLE, "distributor": {**distributor, "store": "/path"}}
     assert "store_connection: a path needs none" in _refusal(_written(tmp_path, wrong))
+
+
+@given(
+    st.text("ab_*", min_size=1, max_size=6).filter(lambda it: "*" in it),
+    st.lists(st.text("ab_.\n", min_size=1, max_size=6)),
+)
+def test_a_pattern_means_the_tables_that_a_shell_would_name(pattern: str, names: list[str]) -> None:
+    source = _SOURCE.validate_python(f"sales.{pattern}")
+    meant = [it for it in names if isinstance(source, TablePattern) and source.matches(TableName("sales", it))]
+    assert meant == [it for it in names if fnmatchcase(it, pattern)]
+    assert _SOURCE.validate_python(str(source)) == source
+
+
+@given(st.text(min_size=1, max_size=6).filter(lambda it: "\0" not in it))
+def test_a_name_with_a_star_is_a_table_where_it_stands_in_quotes(name: str) -> None:
+    table = TableName("sales", name)
+    assert _SOURCE.validate_python(str(table)) == table == TableName.parse(str(table))
+
+
+def test_an_own_entry_counts_before_patterns_and_the_last_pattern_before_others() -> None:
+    publication = _with_articles(
+        [
+            {"source": "sales.orders", "ins_cmd": "SQL", "destination": "public.o"},
+            {"source": "sales.*", "del_cmd": "NONE", "destinations": {"reporting": "dbo.*"}},
+            {"source": "sales.order_*", "exclude": ["sales.order_log"], "destination": "archive.*"},
+        ]
+    )
+    tables = [TableName("sales", it) for it in ("orders", "order_items", "order_log", "customers")]
+    named = publication.of_tables([*tables, TableName("hr", "people")])
+    at = {
+        str(it.source): (str(it.destination_table), str(it.at("reporting").destination_table)) for it in named.articles
+    }
+    assert at == {
+        "sales.orders": ("public.o", "public.o"),
+        "sales.customers": ("sales.customers", "dbo.customers"),
+        "sales.order_items": ("archive.order_items", "archive.order_items"),
+        "sales.order_log": ("sales.order_log", "dbo.order_log"),
+    }
+    assert [publication.article(it) for it in tables] == [named.article(it) for it in tables]
+    assert publication.article(TableName("hr", "people")) is None
+    assert Publication.model_validate_json(publication.model_dump_json()) == publication
+
+
+@pytest.mark.parametrize(
+    ("article", "said"),
+    [
+        ({"source": "sales.a", "exclude": ["sales.b"]}, "exclude: allowed where source is a pattern"),
+        ({"source": "sales.a", "new_tables": "join"}, "new_tables: allowed where source is a pattern"),
+        ({"source": "sales.a", "destination": "archive.*"}, "destination: archive.*; allowed: a table"),
+        ({"source": "sales.*", "destination": "archive.a"}, "destination: archive.a; allowed: all tables of a schema"),
+        ({"source": "sales.*", "destinations": {"reporting": "x.a*"}}, "destinations: reporting: x.a*; allowed: all"),
+        ({"source": "*.a"}, "source: '*.a': allowed: schema.table, a part with"),
+        ({"source": "*"}, "source: '*': allowed: schema.table, a part with"),
+    ],
+)
+def test_patterns_that_are_refused(tmp_path: Path, article: dict[str, Any], said: str) -> None:
+    refusal = _refusal(_written(tmp_path, {**EXAMPLE, "articles": [article]}))
+    assert said in refusal

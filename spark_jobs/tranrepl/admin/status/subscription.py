@@ -20,6 +20,7 @@ from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus as 
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.latency import together
 from tranrepl.next_steps import Place
+from tranrepl.settings.following import with_registered
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
 
@@ -49,6 +50,13 @@ class SubscriptionQuestion:
     """The Subscriber's; None where it gave no answer."""
     settings_file: str
 
+    def _whole(self) -> list[str]:
+        """Return every article, by the names in the file."""
+        publication = self.publication
+        if publication.has_patterns:
+            publication = with_registered(publication, self.database.articles.registered(self.record))
+        return [str(it.source) for it in publication.articles]
+
     def ask(self) -> SubscriptionStatus:
         """Return the subscription's status. Raises ConfigurationError where it is not registered."""
         subscription = self.database.subscriptions.get(self.record, self.name)
@@ -59,7 +67,7 @@ class SubscriptionQuestion:
             subscription=self.name,
             state=known.state(self.publication),
             watermark=known.watermark.hex(),
-            waiting_articles=[str(it.source) for it in self.publication.articles]
+            waiting_articles=self._whole()
             if known.status in WITHOUT_SNAPSHOT
             else [article for article, state in states.items() if state.status in WITHOUT_SNAPSHOT],
             stopped_articles={

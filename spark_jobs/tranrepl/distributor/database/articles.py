@@ -21,7 +21,7 @@ from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
 from tranrepl.next_steps import RUN_SETUP
-from tranrepl.settings.following import agrees, by_file_source
+from tranrepl.settings.following import agrees, by_file_source, with_registered
 from tranrepl.settings.publication import Publication
 
 
@@ -116,7 +116,7 @@ class Articles:
         to_come = {of.source_object_id: of for it in pending if it.in_log for of in it.articles}
         left = {article.source: article for article in articles}
         known_to_file = by_file_source(articles)
-        for article in publication.articles:
+        for article in with_registered(publication, articles).articles:
             known = known_to_file.get(article.source)
             if known is not None:
                 known = left.pop(known.source, None)

@@ -12,7 +12,7 @@ from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.tables import ArticleStatus
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.settings.following import by_file_source, registered_names
+from tranrepl.settings.following import by_file_source, registered_names, with_registered
 from tranrepl.settings.publication import Article, Publication
 
 _SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
@@ -87,7 +87,7 @@ def _articles(
 ) -> Iterator[ArticleSettings]:
     left = {it.source: it for it in registered}
     known_to_file = by_file_source(registered)
-    for article in file.articles:
+    for article in with_registered(file, registered).articles:
         known = known_to_file.get(article.source)
         if known is not None:
             known = left.pop(known.source, None)

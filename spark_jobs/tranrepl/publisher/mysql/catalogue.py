@@ -149,6 +149,16 @@ def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) ->
     )
 
 
+def tables_in(session: Session, schemas: Collection[str]) -> dict[TableName, int]:
+    """Return the tables of these databases and their numbers."""
+    found = session.execute(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' "
+        "AND table_schema IN %s",
+        [tuple(schemas)],
+    )
+    return {it: table_number(it) for it in (TableName(*row) for row in found)}
+
+
 def table_names(session: Session, numbers: Collection[int]) -> dict[int, TableName]:
     """Return the names of these tables, by number; those that exist."""
     found = session.execute(

@@ -36,7 +36,13 @@ from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.messages import MessageKind
-from tranrepl.publisher.mysql.catalogue import article_problems, describe_tables, table_bytes, table_names
+from tranrepl.publisher.mysql.catalogue import (
+    article_problems,
+    describe_tables,
+    table_bytes,
+    table_names,
+    tables_in,
+)
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import GTIDS, LogCursor
 from tranrepl.publisher.mysql.log_range import BinlogRange
@@ -136,6 +142,10 @@ class MySqlPublisher:
             with suppress(pymysql.err.Error):
                 holds_from = position_of(end_of_log(self._session, self.log.flavor))
             return describe_tables(self._session, tables, holds_from)
+
+    def tables_in(self, schemas: Collection[str]) -> Mapping[TableName, int]:
+        with translated_errors(self.where):
+            return tables_in(self._session, schemas)
 
     def table_names(self, object_ids: Collection[int]) -> Mapping[int, TableName]:
         with translated_errors(self.where):

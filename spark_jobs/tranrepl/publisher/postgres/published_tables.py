@@ -187,6 +187,18 @@ SELECT c.oid::bigint, n.nspname, c.relname
 """
 
 
+_OF_SCHEMAS = """
+SELECT n.nspname, c.relname, c.oid::bigint
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = ANY (%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+"""
+
+
+def tables_in(session: Session, schemas: Collection[str]) -> dict[TableName, int]:
+    """Return the tables of these schemas and their object ids, without partitions."""
+    return {TableName(*name): number for *name, number in session.execute(_OF_SCHEMAS, [list(schemas)])}
+
+
 def table_names(session: Session, object_ids: Collection[int]) -> dict[int, TableName]:
     """Return the names of now of those tables that exist."""
     return {number: TableName(*name) for number, *name in session.execute(_NAMES, [list(object_ids)])}

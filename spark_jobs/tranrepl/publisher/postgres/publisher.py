@@ -42,6 +42,7 @@ from tranrepl.publisher.postgres.published_tables import (
     published_tables,
     refuse_unfit,
     table_names,
+    tables_in,
 )
 from tranrepl.publisher.postgres.replica_identity import identified_tables
 from tranrepl.publisher.postgres.replication_session import replication_problems
@@ -128,6 +129,10 @@ class PostgresPublisher:
             )
             for name, it in found.items()
         }
+
+    def tables_in(self, schemas: Collection[str]) -> Mapping[TableName, int]:
+        with translated_errors(self.where):
+            return tables_in(self.session, schemas)
 
     def table_names(self, object_ids: Collection[int]) -> Mapping[int, TableName]:
         with translated_errors(self.where):

@@ -1,0 +1,45 @@
+"""The articles that a publication's file means, as check and setup see them: the tables of its patterns, and names of
+now in the place of those before a schema change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.errors import ReplicationError
+from tranrepl.model.article import RegisteredArticle
+from tranrepl.publisher.publisher import Publisher
+from tranrepl.settings.following import file_source, follow
+from tranrepl.settings.publication import Publication
+from tranrepl.topology import Topology
+
+
+def registered_articles(topology: Topology, database: DistributionDatabase) -> list[RegisteredArticle]:
+    """Return the articles in force; none where nothing is registered yet, or nobody answers."""
+    try:
+        if not database.is_current():
+            return []
+        record = database.publications.find(topology.publication.publication)
+        return [] if record is None else database.articles.registered(record)
+    except ReplicationError:
+        return []
+
+
+def following(topology: Topology, registered: Sequence[RegisteredArticle]) -> Topology:
+    """Return the same publication with the names of the articles in force."""
+    return replace(topology, publication=follow(topology.publication, registered)) if registered else topology
+
+
+def with_tables(publication: Publication, publisher: Publisher, registered: Sequence[RegisteredArticle]) -> Publication:
+    """Return the publication with an article for each table at the Publisher that its patterns mean, by the name that
+    the file has for it."""
+    if not publication.has_patterns:
+        return publication
+    there = publisher.tables_in({it.source.schema for it in publication.articles if it.pattern is not None})
+    known = {it.source_object_id: it for it in registered}
+    # A table that has left the schema is published as before; one that was dropped is not.
+    elsewhere = publisher.table_names(known.keys() - set(there.values()))
+    published = {*there.values(), *elsewhere}
+    renamed = [file_source(publication, it) for number, it in known.items() if number in published]
+    return publication.of_tables([*renamed, *(name for name, number in there.items() if number not in known)])

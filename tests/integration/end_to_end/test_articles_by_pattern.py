@@ -1,0 +1,168 @@
+"""Articles by pattern: tables of a schema that one entry of the file names, made before setup or after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import DatabasesFactory
+from support.site import Site
+from support.spark_here import SparkHere
+from support.whole_run import good_run
+from tranrepl.admin.articles_of_file import registered_articles
+from tranrepl.admin.check import check
+from tranrepl.admin.run import LOG_READER
+from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.requests import Repair
+
+_TABLES = (
+    "CREATE SCHEMA sales",
+    "CREATE SCHEMA archive",
+    'CREATE TABLE sales.orders (id int PRIMARY KEY, v text, "note*" text)',
+    'CREATE TABLE sales."Order Lines" (id int PRIMARY KEY, v text)',
+    "CREATE TABLE sales.parted (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+    "CREATE TABLE sales.parted_1 PARTITION OF sales.parted FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE sales.own (id int PRIMARY KEY, v text)",
+    "CREATE TABLE sales.tmp_1 (id int PRIMARY KEY)",
+    "CREATE TABLE sales.keyless (id int)",
+    "CREATE VIEW sales.seen AS SELECT 1 AS id",
+)
+_ENTRIES: list[dict[str, Any]] = [
+    {"source": "sales.*", "exclude": ["sales.tmp_*"], "destination": "archive.*", "new_tables": "join"},
+    {"source": "sales.own", "destination": "archive.mine", "ins_cmd": "SQL"},
+]
+_MADE = "CREATE TABLE sales.later (id int PRIMARY KEY, v text)"
+_FILLED = "INSERT INTO sales.later VALUES (1, 'before it joined')"
+
+
+def _site(databases: DatabasesFactory, tmp_path: Path, *changed: dict[str, Any], **settings: Any) -> Site:
+    entries = [{**entry, **(changed[at] if at < len(changed) else {})} for at, entry in enumerate(_ENTRIES)]
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    file = {"replicate_ddl": True, **settings}
+    site = Site(databases(), tmp_path / "store", entries, SparkHere(), [subscription], **file)
+    site.at_publisher(*_TABLES)
+    site.at_subscriber("CREATE SCHEMA archive")
+    site.set_up()
+    return site
+
+
+def _copied(site: Site) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of each table at the Subscriber."""
+    tables = site.at_subscriber(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'archive'::regnamespace AND relkind = 'r'"
+    )
+    return {name: site.at_subscriber(f'TABLE archive."{name}" ORDER BY 1') for (name,) in tables}
+
+
+def _registered(site: Site) -> set[str]:
+    with site.topology.distributor() as database:
+        return {str(it.source) for it in registered_articles(site.topology, database)}
+
+
+def test_each_table_that_a_pattern_names_is_replicated_and_new_ones_join(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    site.at_publisher(
+        "INSERT INTO sales.orders VALUES (1, 'one')",
+        "INSERT INTO sales.\"Order Lines\" VALUES (1, 'line')",
+        "INSERT INTO sales.parted VALUES (1, 'part')",
+        "INSERT INTO sales.own VALUES (1, 'own')",
+        "INSERT INTO sales.tmp_1 VALUES (1)",
+    )
+    good_run(site)
+    rows = {"orders": [(1, "one", None)], "Order Lines": [(1, "line")], "parted": [(1, "part")], "mine": [(1, "own")]}
+    assert _copied(site) == rows
+
+    site.at_publisher(
+        _MADE, _FILLED, "CREATE TABLE sales.tmp_2 (id int PRIMARY KEY)", "CREATE TABLE sales.heap (id int)"
+    )
+    notices = good_run(site)[LOG_READER].notices
+    assert any("sales.later" in it for it in notices)
+    site.at_publisher("UPDATE sales.later SET v = 'after' WHERE id = 1", "INSERT INTO sales.later VALUES (2, 'two')")
+    assert good_run(site)[LOG_READER].notices == ()
+    assert _copied(site) == {**rows, "later": [(1, "after"), (2, "two")]}
+
+    # Renamed, it is published as before; dropped, it leaves, and the others go on.
+    site.at_publisher("ALTER TABLE sales.later RENAME TO tmp_later", "INSERT INTO sales.tmp_later VALUES (3, 'three')")
+    good_run(site)
+    site.at_publisher("INSERT INTO sales.orders VALUES (2, 'two')", 'DROP TABLE sales.own, sales."Order Lines"')
+    site.publication = site.publication.model_copy(update={"articles": site.publication.articles[:1]})
+    site.set_up()
+    good_run(site)
+    assert _copied(site)["later"] == [(1, "after"), (2, "two"), (3, "three")]
+    assert _copied(site)["orders"] == [(1, "one", None), (2, "two", None)]
+    assert _registered(site) == {"sales.orders", "sales.parted", "sales.tmp_later"}
+    assert site.validate(repair=Repair.NONE).error is None
+
+
+def test_what_cannot_be_published_is_said_once_and_stops_nothing(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path)
+    warnings = [it for it in check(site.topology).warnings if "cannot be published" in it]
+    assert len(warnings) == 1
+    assert "sales.keyless" in warnings[0]
+    assert "ADD PRIMARY KEY" in warnings[0]
+    assert "parted_1" not in warnings[0]
+    # Once it is published, the same is an error.
+    good_run(site)
+    site.at_publisher("ALTER TABLE sales.orders DROP CONSTRAINT orders_pkey")
+    assert any("sales.orders" in str(it) for it in check(site.topology).problems)
+
+
+def test_a_new_table_is_reported_until_setup_publishes_it(databases: DatabasesFactory, tmp_path: Path) -> None:
+    site = _site(databases, tmp_path, {"new_tables": "report"})
+    good_run(site)
+    site.at_publisher(_MADE, _FILLED)
+    for _ in range(2):
+        (notice,) = good_run(site)[LOG_READER].notices
+        assert "sales.later" in notice
+        assert "tranrepl setup FILE" in notice
+    assert "later" not in _copied(site)
+    site.set_up()
+    assert good_run(site)[LOG_READER].notices == ()
+    assert _copied(site)["later"] == [(1, "before it joined")]
+
+
+def test_a_new_table_does_not_join_where_setup_could_not_work_or_would_do_more(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    site = _site(databases, tmp_path)
+    good_run(site)
+    site.at_publisher(_MADE, _FILLED)
+    site.at_subscriber(
+        "CREATE TABLE archive.later (id int PRIMARY KEY, v text)", "INSERT INTO archive.later VALUES (9, '')"
+    )
+    (notice,) = good_run(site)[LOG_READER].notices
+    assert "sales.later" in notice
+    assert "archive.later" in notice
+    assert "sales.later" not in _registered(site)
+    site.at_subscriber("DROP TABLE archive.later")
+    # The file was edited, and not set up: that is not for a run to do.
+    edited = site.publication
+    entries = [edited.articles[0].model_copy(update={"exclude": []}), *edited.articles[1:]]
+    site.publication = edited.model_copy(update={"articles": entries})
+    site.at_publisher("ALTER TABLE sales.orders ADD COLUMN more int")
+    good_run(site)
+    assert "sales.later" not in _registered(site)
+    good_run(site)
+    assert _registered(site) >= {"sales.later", "sales.tmp_1"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([{"source": "nowhere.*"}], "no table matches nowhere.*"),
+        ([{"source": "sales.keyless*"}], "no primary key"),
+        ([{"source": "sales.or*"}, {"source": "sales.own", "destination": "sales.orders"}], "more than once"),
+    ],
+)
+def test_patterns_that_no_publication_can_be_made_of(
+    databases: DatabasesFactory, tmp_path: Path, entries: list[dict[str, Any]], said: str
+) -> None:
+    site = Site(databases(), tmp_path / "store", entries, SparkHere())
+    site.at_publisher(*_TABLES)
+    site.at_subscriber("CREATE SCHEMA sales")
+    with pytest.raises(ConfigurationError, match=said.replace("*", r"\*")):
+        site.set_up()
