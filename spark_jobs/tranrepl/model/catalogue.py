@@ -116,9 +116,18 @@ class TableDescription:
 
     @property
     def key(self) -> tuple[ColumnDescription, ...]:
-        """The primary key's columns in key order; empty where there is none."""
+        """The columns by which its rows are told apart, in key order: the primary key's, or those of a unique index in
+        its place. Empty where there is neither."""
         keyed = [(column.key_ordinal, column) for column in self.columns if column.key_ordinal is not None]
         return tuple(column for _, column in sorted(keyed, key=lambda pair: pair[0]))
+
+    def with_definition(self, definition: TableDefinition | None) -> TableDescription:
+        """Return the table with its definition, which has a key also where there is no primary key."""
+        if definition is None or self.key or not definition.key:
+            return replace(self, definition=definition)
+        places = {ordinal: place for place, ordinal in enumerate(definition.key, 1)}
+        columns = tuple(replace(it, key_ordinal=places.get(it.ordinal)) for it in self.columns)
+        return replace(self, definition=definition, columns=columns)
 
     def column(self, name: str) -> ColumnDescription | None:
         return next((column for column in self.columns if column.name == name), None)

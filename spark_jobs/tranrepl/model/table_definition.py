@@ -116,8 +116,16 @@ class TableDefinition(BaseModel):
 
     @property
     def key(self) -> tuple[int, ...]:
-        """Ordinals of the primary key's columns, in key order; empty where there is none."""
-        return next((it.columns for it in self.unique if it.primary), ())
+        """Ordinals of the primary key's columns, in key order; without one, those of a unique index that has every row
+        and no NULL. Empty where there is neither. Source: PostgreSQL's rules for REPLICA IDENTITY USING INDEX."""
+        keys = [it for it in self.unique if it.primary or self._has_every_row(it)]
+        chosen = min(keys, key=lambda it: (not it.primary, not it.identity, len(it.columns), it.columns), default=None)
+        return () if chosen is None else chosen.columns
+
+    def _has_every_row(self, index: UniqueConstraint) -> bool:
+        columns = [self.by_ordinal.get(it) for it in index.columns]
+        whole = all(it is not None and it.not_null for it in columns)
+        return whole and index.immediate and not index.partial and self.division is None
 
     @property
     def deferrable(self) -> bool:

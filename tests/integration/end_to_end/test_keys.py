@@ -13,7 +13,7 @@ from support.databases import Databases
 from support.every_type import TYPES, at_both_ends, read_plainly
 from support.site import Site, execute
 from support.spark_here import SparkHere
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ReplicationError
 
 _VALUES: dict[str, Sequence[str]] = {
     "smallint": ["1", "2", "-3"],
@@ -100,6 +100,10 @@ _TABLES = """
     CREATE TABLE all_key (b int, a text, PRIMARY KEY (a, b));
     CREATE TABLE only_key (id int PRIMARY KEY);
     CREATE TABLE including (id int, v text, PRIMARY KEY (id) INCLUDE (v));
+    CREATE TABLE by_index (v text, b int NOT NULL, c int UNIQUE, a text NOT NULL, UNIQUE (a, b) INCLUDE (v));
+    CREATE UNIQUE INDEX ON by_index (b) WHERE b > 100;
+    CREATE UNIQUE INDEX ON by_index (lower(a), b);
+    ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_a_b_v_key;
 """
 _CHANGES = [
     "INSERT INTO other_order SELECT n, 'v' || n, n + 100, 'c' || n FROM generate_series(1, 9) n",
@@ -130,19 +134,45 @@ _CHANGES = [
     "COMMIT",
     "INSERT INTO including VALUES (1, 'a'), (2, 'b')",
     "UPDATE including SET v = 'c' WHERE id = 2",
+    "INSERT INTO by_index SELECT 'v', n, nullif(n, 3), 'a' FROM generate_series(1, 5) n",
+    "UPDATE by_index SET v = 'w' WHERE b = 1",
+    "UPDATE by_index SET b = 20, c = NULL WHERE b = 2",
+    "DELETE FROM by_index WHERE b = 5",
 ]
 
 
 @pytest.mark.parametrize("identity", ["full", "default"])
 @pytest.mark.parametrize("style", STYLES)
 def test_keys_of_any_shape_find_their_rows(style: str, identity: str, site_of: SiteFactory) -> None:
-    tables = ["public.other_order", "public.all_key", "public.only_key", "public.including"]
+    tables = [f"public.{it}" for it in ("other_order", "all_key", "only_key", "including", "by_index")]
     here = site_of(*({"source": table, "replica_identity": identity} for table in tables), style=style)
     here.at_publisher(_TABLES)
     here.set_up()
     here.at_publisher(*_CHANGES)
     here.run()
     assert here.at_subscriber("SELECT id FROM only_key ORDER BY id") == [(3,), (4,), (5,), (12,)]
+    assert unequal_articles(here) == []
+
+
+def test_an_index_in_the_place_of_a_primary_key(site_of: SiteFactory) -> None:
+    here = site_of({"source": "public.t", "replica_identity": "default"})
+    here.publication = here.publication.model_copy(update={"replicate_ddl": True})
+    here.at_publisher("CREATE TABLE t (a int, b int NOT NULL UNIQUE, v text)")
+    with pytest.raises(ConfigurationError, match="replica_identity: default") as refused:
+        here.set_up()
+    assert 'USING INDEX "t_b_key"' in (refused.value.report.remedy or "")
+    here.at_publisher("ALTER TABLE t REPLICA IDENTITY USING INDEX t_b_key")
+    here.set_up()
+    here.at_publisher("INSERT INTO t VALUES (1, 1, ''), (1, 2, '')", "UPDATE t SET v = 'x' WHERE b = 2")
+    here.at_publisher("ALTER TABLE t ADD COLUMN more int", "UPDATE t SET more = 5 WHERE b = 1")
+    here.run()
+    assert unequal_articles(here) == []
+    here.at_publisher("ALTER TABLE t REPLICA IDENTITY FULL", "ALTER TABLE t ALTER COLUMN b DROP NOT NULL")
+    with pytest.raises(ReplicationError, match="14088"):
+        here.run()
+    here.at_publisher("ALTER TABLE t ALTER COLUMN b SET NOT NULL", "DELETE FROM t WHERE b = 1")
+    here.set_up()
+    here.run()
     assert unequal_articles(here) == []
 
 

@@ -154,6 +154,9 @@ def test_an_article_ends_with_its_table_and_indexes_stay_at_the_publisher(shop: 
         "UPDATE item SET name = CASE id WHEN 1 THEN 'uno' ELSE 'drei' END WHERE id IN (1, 3)",
     )
     assert shop.follow() == ()
+    # An index takes the place of the key.
+    shop.execute("ALTER TABLE item DROP PRIMARY KEY, ADD UNIQUE (id)", "UPDATE item SET amount = 7 WHERE id = 2")
+    assert shop.follow() == ()
     shop.require_equal()
     expected = shop.at_subscriber("SELECT * FROM item ORDER BY id")
     shop.execute("DELETE FROM item WHERE id = 1", "DROP TABLE item")
@@ -168,7 +171,7 @@ def test_an_article_ends_with_its_table_and_indexes_stay_at_the_publisher(shop: 
 @pytest.mark.parametrize(
     ("change", "problem", "back"),
     [
-        ("DROP PRIMARY KEY, ADD UNIQUE (id)", "it has no primary key any more", "ADD PRIMARY KEY (id)"),
+        ("DROP PRIMARY KEY, ADD INDEX (id)", "it has no primary key any more", "ADD PRIMARY KEY (id)"),
         ("ADD CONSTRAINT f FOREIGN KEY (amount) REFERENCES parent (id) ON DELETE CASCADE", "foreign key f", None),
         ("ENGINE = MyISAM", "is of engine MyISAM", "ENGINE = InnoDB"),
     ],

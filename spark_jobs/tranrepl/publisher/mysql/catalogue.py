@@ -122,8 +122,7 @@ def _description(
         columns=columns,
         deferrable=False,
         file=TableFile(number=number, columns={}),
-        definition=definition,
-    )
+    ).with_definition(definition)
 
 
 def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) -> ColumnDescription:
@@ -240,7 +239,7 @@ def table_problems(session: Session, where: str, table: TableDescription) -> Ite
         )
     if not table.key:
         yield ConfigurationError(
-            f"{where}: table {source} has no primary key",
+            f"{where}: table {source} has no primary key, and no unique index without NULLs in its place",
             remedy=f"ALTER TABLE {source} ADD PRIMARY KEY (…)",
             article=source,
         )

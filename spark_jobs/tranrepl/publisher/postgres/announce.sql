@@ -323,7 +323,7 @@ BEGIN
                   'oid', i.indexrelid,
                   'name', (pg_identify_object_as_address('1259', i.indexrelid, 0)).object_names[2],
                   'primary', i.indisprimary, 'identity', i.indisreplident, 'immediate', i.indimmediate,
-                  'partial', i.indpred IS NOT NULL, 'columns', i.indkey))
+                  'partial', i.indpred IS NOT NULL, 'columns', (i.indkey::int2[])[0:i.indnkeyatts - 1]))
                     FILTER (WHERE i.indisunique AND i.indisvalid)
                   FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident,
               c.relhassubclass OR has_children IS TRUE
@@ -342,7 +342,8 @@ BEGIN
                     'oid', i.indexrelid,
                     'name', (SELECT y.relname FROM pg_class y WHERE y.oid = i.indexrelid ORDER BY age(y.xmin) LIMIT 1),
                     'primary', i.indisprimary, 'identity', i.indisreplident, 'immediate', i.indimmediate,
-                    'partial', i.indpred IS NOT NULL, 'xmin', i.xmin, 'columns', i.indkey))
+                    'partial', i.indpred IS NOT NULL, 'xmin', i.xmin,
+                    'columns', (i.indkey::int2[])[0:i.indnkeyatts - 1]))
                       FILTER (WHERE i.indisunique AND i.indisvalid)
                     FROM pg_index i WHERE i.indrelid = c.oid))::text, c.relreplident, c.relhassubclass OR $4
                 FROM pg_class c

@@ -42,7 +42,7 @@ def article_problems(
         return
     if not table.key:
         yield ConfigurationError(
-            f"{at}: the table has no primary key (error 14088)",
+            f"{at}: the table has no primary key (error 14088), and no unique index without NULLs in its place",
             remedy=f"ALTER TABLE {article.source} ADD PRIMARY KEY (…)",
         )
         return
@@ -59,10 +59,11 @@ def article_problems(
     yield from type_problems(at, article, table)
     yield from column_problems(at, article, table)
     yield from filter_problems(session, article, table)
-    if article.replica_identity is ReplicaIdentity.DEFAULT and table.replica_identity in ("nothing", "index"):
+    if article.replica_identity is ReplicaIdentity.DEFAULT and not _logs_key(table):
         yield ConfigurationError(
             f"{at}: replica_identity: default, but the table's replica identity is {table.replica_identity}",
-            remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY DEFAULT, or leave replica_identity out",
+            remedy=f"ALTER TABLE {article.source} REPLICA IDENTITY {_identity_of_key(table)}, "
+            "or leave replica_identity out",
         )
     if wants_full_identity(article, table):
         yield from _full_identity_problems(session, name, article, table, below)
@@ -99,6 +100,21 @@ def _partition_problems(
             remedy=f"ALTER TABLE {partition.table} ADD PRIMARY KEY ({key}), and ALTER INDEX … ATTACH PARTITION it to "
             "the table's",
         )
+
+
+def _logs_key(table: TableDescription) -> bool:
+    """Return whether the log has the key of an old row as the table is."""
+    by_key = "default" if _identity_of_key(table) == "DEFAULT" else "index"
+    return table.replica_identity in ("full", by_key)
+
+
+def _identity_of_key(table: TableDescription) -> str:
+    """Return the replica identity that is the key: the primary key, or the index in its place."""
+    definition = table.definition
+    keys = [it for it in definition.unique if it.columns == definition.key] if definition is not None else []
+    if not keys or any(it.primary for it in keys):
+        return "DEFAULT"
+    return f"USING INDEX {sql.Identifier(keys[0].name).as_string(None)}"
 
 
 def wants_full_identity(article: Article, table: TableDescription) -> bool:

@@ -120,12 +120,11 @@ class PostgresPublisher:
         now = self._published([it.object_id for it in found.values()])
         return {
             name: replace(
-                it,
+                it.with_definition(definitions.get(it.object_id)),
                 file=now[it.object_id].file if it.object_id in now else it.file,
                 sequences=sequences.get(it.object_id, {}),
                 partitioning=partitioning.get(it.object_id),
                 type_statements=statements,
-                definition=definitions.get(it.object_id),
             )
             for name, it in found.items()
         }

@@ -88,7 +88,7 @@ SELECT c.oid::bigint, jsonb_build_object(
       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
     'unique', (SELECT jsonb_agg(jsonb_build_object('name', x.relname, 'primary', i.indisprimary,
         'identity', i.indisreplident, 'immediate', i.indimmediate, 'partial', i.indpred IS NOT NULL,
-        'columns', i.indkey::int2[]) ORDER BY x.oid)
+        'columns', (i.indkey::int2[])[0:i.indnkeyatts - 1]) ORDER BY x.oid)
        FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
       WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid))
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
