@@ -11,7 +11,7 @@ from tranrepl_airflow.monitor import display
 from tranrepl_airflow.monitor.plot import Legend
 
 QUANTILES = ("p50", "p95", "p99")
-LEGS = {Leg.REGISTERED: "Publisher → Distributor", Leg.DELIVERED: "Distributor → Subscriber"}
+LEGS = {it: it.in_words for it in (Leg.REGISTERED, Leg.DELIVERED)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from tranrepl.log_reader.continuity import find_break
 from tranrepl.log_reader.rows_not_in_log import not_replicated
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
+from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
 from tranrepl.printable import counted
 from tranrepl.publisher.publisher import Publisher
@@ -42,6 +43,7 @@ from tranrepl.settings.publication import Article, Publication, Subscription, Sy
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
 from tranrepl.subscriber.base.subscriber import Subscriber
+from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.replication_tables import REVISION
 from tranrepl.subscriber.shared_tables import Claim, sharing_problems, snapshot_problems
 from tranrepl.subscriber.snapshot import SnapshotArticle
@@ -333,6 +335,13 @@ def _subscriber(
             "takes one connection that writes",
             remedy="allowed there: subscription_streams: 1",
         )
+    asking = [str(it.source) for it, _ in tables if not able.procedures and _asks_for_procedures(it)]
+    if asking:
+        yield ConfigurationError(
+            f"subscription {name}: {able.title} takes statements only; by procedures go: {', '.join(asking)}",
+            remedy="write `ins_cmd: SQL`, `upd_cmd: SQL` and `del_cmd: SQL` into each of these articles (NONE is "
+            "allowed too); they are for all Subscribers",
+        )
     with ExitStack() as stack:
         subscriber = stack.enter_context(topology.subscriber(name, checked.publisher_system, _APPLICATION))
         yield from subscriber.subscription_problems(settings)
@@ -364,6 +373,10 @@ def _subscriber(
             claims = subscriber.claims() if are_current else []
             yield from sharing_problems(subscriber.where, tables, claims, schemas=able.schemas)
     yield from _in_the_way(checked, topology, database, name, missing, claims)
+
+
+def _asks_for_procedures(article: Article) -> bool:
+    return any(article.propagation(it).method is Method.PROCEDURE for it in PREFIXES)
 
 
 def _articles(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -37,10 +38,11 @@ class _Verbs(TyperGroup):
         return sorted(super().list_commands(ctx), key=_ORDER.index)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        """Return a command whose help shows no types of Python."""
+        """Return a command whose help shows no types of Python, and what must be given in its first line."""
         verb = super().get_command(ctx, cmd_name)
         if verb is not None:
             _hide_types(verb.get_params(ctx))
+            verb.collect_usage_pieces = partial(_usage, verb.params)  # type: ignore[method-assign]
         return verb
 
     def get_params(self, ctx: typer.Context) -> Any:  # type: ignore[override]
@@ -54,6 +56,16 @@ def _hide_types(params: Sequence[object]) -> Sequence[object]:
         if isinstance(it, TyperArgument) or (isinstance(it, TyperOption) and it.is_flag):
             it.display_type_rich = _no_type  # type: ignore[method-assign]
     return params
+
+
+def _usage(params: Sequence[object], ctx: object) -> list[str]:  # noqa: ARG001 - typer's signature
+    """Return what a verb must be given, as it is typed; typer would put braces around an argument, and leave out an
+    option that is required."""
+    arguments = [f"{it.metavar}{'...' if it.nargs != 1 else ''}" for it in params if isinstance(it, TyperArgument)]
+    options = [it for it in params if isinstance(it, TyperOption)]
+    required = [f"{it.opts[0]} {it.metavar}" for it in options if it.required]
+    given = [*arguments, *required]
+    return [*given, "[OPTIONS]"] if len(options) > len(required) or not given else given
 
 
 def _no_type(ctx: object) -> None:  # noqa: ARG001 - typer's signature

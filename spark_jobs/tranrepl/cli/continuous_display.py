@@ -16,6 +16,7 @@ from rich.table import Table
 
 from tranrepl.admin.run import LOG_READER
 from tranrepl.cli.followed_history import FollowedHistory, following
+from tranrepl.cli.output import table_of
 from tranrepl.distributor.database import SubscriptionRecord
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.printable import a_second, counted
@@ -122,9 +123,7 @@ class ContinuousDisplay:
 
     def table(self) -> Table:
         """Return the table as it is now."""
-        table = Table("agent", "state")
-        for heading in ("commands", "commands/s", "latency", "undelivered"):
-            table.add_column(heading, justify="right")
+        table = table_of("agent", words=["state"], numbers=["commands", "commands/s", "latency", "undelivered"])
         with self._lock:
             for it in self.agents.values():
                 table.add_row(*it.cells())

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from tranrepl.errors import ReplicationError
@@ -88,6 +90,18 @@ def settings_file() -> str:
 def write_out(text: str) -> None:
     """Write a text as it is, as for a file; where a terminal shows it, with its control characters escaped."""
     sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+
+
+def table_of(name: str, *, title: str | None = None, words: Sequence[str] = (), numbers: Sequence[str] = ()) -> Table:
+    """Return a table without rows: a column of names, which may go on in the next line, columns of words and of
+    numbers, whose cells are never broken."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(name, overflow="fold")
+    for heading in words:
+        table.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 def print_json(value: object) -> None:

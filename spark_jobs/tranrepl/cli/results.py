@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tranrepl.admin.run import LOG_READER, SNAPSHOT
-from tranrepl.cli.output import err, out, print_error, print_json, settings_file, warn
+from tranrepl.cli.output import err, out, print_error, print_json, settings_file, table_of, warn
+from tranrepl.distributor.database.history_rows import did_nothing_but_meet_another, failed, run_status
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult, TableChange
 from tranrepl.jobs.skipped_report import skipped_warning
@@ -20,8 +21,6 @@ from tranrepl.printable import a_second, counted
 from tranrepl.settings.following import asked_edit
 
 _STATEMENT = re.compile(r"(Subscriber \S+: )?((table .+: |ran )?[A-Z]{3,} |(created|dropped) procedure )")
-_WIDTH_OF_NUMBERS = 80
-"""In a terminal that is narrower, numbers may be broken: what a step is called and how it ended would be gone."""
 
 
 def raise_first(results: Mapping[str, JobResult]) -> None:
@@ -30,14 +29,14 @@ def raise_first(results: Mapping[str, JobResult]) -> None:
         if result.error is not None and result.error.kind is ErrorKind.FENCED:
             err.print(f"{name}: {escape(result.error.message)}", highlight=False)
     # What is wrong with the file, each step says.
-    failed = {
+    stopped = {
         it.error.message: (name, it.error)
         for name, it in results.items()
         if it.error is not None and it.error.kind is not ErrorKind.FENCED
     }
-    for name, error in failed.values():
+    for name, error in stopped.values():
         print_error(error.to_exception(), "" if name == LOG_READER else name.removesuffix(SNAPSHOT))
-    if failed:
+    if stopped:
         raise typer.Exit(1)
 
 
@@ -57,13 +56,10 @@ def report(results: Mapping[str, JobResult], as_json: bool) -> None:
     taken = {name: it for name, it in snapshots.items() if it.snapshot or it.error not in others}
     if taken:
         out.print(_snapshots(taken))
-    # Only where there are any: it is to be seen. There are 80 columns.
     some_skipped = any(result.skipped for result in results.values())
-    table = Table("step", "status", pad_edge=not some_skipped)
-    for heading in ("transactions", "commands", "seconds", "commands/s"):
-        table.add_column(heading, justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS)
+    table = table_of("agent", words=["run"], numbers=["transactions", "commands", "seconds", "commands/s"])
     if some_skipped:
-        table.add_column("skipped", justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS, style="bold red")
+        table.add_column("skipped", justify="right", no_wrap=True, style="bold red")
     for name, result in results.items():
         if name in snapshots:
             continue
@@ -112,9 +108,7 @@ def _print_table_changes(results: Mapping[str, JobResult]) -> None:
 
 
 def _snapshots(taken: Mapping[str, JobResult]) -> Table:
-    table = Table("snapshot", "status")
-    for heading in ("tables", "rows", "size", "seconds", "rows/s"):
-        table.add_column(heading, justify="right", no_wrap=out.width >= _WIDTH_OF_NUMBERS)
+    table = table_of("snapshot", words=["run"], numbers=["tables", "rows", "size", "seconds", "rows/s"])
     for name, result in taken.items():
         rows = sum(it.rows for it in result.snapshot)
         table.add_row(
@@ -136,6 +130,7 @@ def _rate(done: int, seconds: float) -> str:
 
 
 def _state(result: JobResult) -> str:
-    if result.error is not None:
-        return "fenced off" if result.error.kind is ErrorKind.FENCED else "[red]failed[/]"
-    return "[green]done[/]" if result.commands or result.snapshot else "nothing to do"
+    if did_nothing_but_meet_another(result):
+        return "fenced off"
+    words = run_status(result).in_words
+    return f"[red]{words}[/]" if failed(result) else words

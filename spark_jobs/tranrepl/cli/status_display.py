@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
 from rich.markup import escape
 from rich.padding import Padding
@@ -25,10 +24,10 @@ from tranrepl.admin.status.report import (
     SkippedCommands,
     SubscriptionStatus,
 )
-from tranrepl.cli.output import out, with_names
+from tranrepl.cli.output import out, table_of, with_names
 from tranrepl.distributor.database.overview import WRONG_STATES
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.model.latency import Leg, Quantiles
+from tranrepl.model.latency import Quantiles
 from tranrepl.printable import counted
 
 _INDENT = 2
@@ -76,12 +75,7 @@ def _print_steps(error: LastError | None) -> None:
 
 
 def _table(current: PublicationStatus) -> Table:
-    table = Table(title=escape(current.publication), box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.title_justify = "left"
-    # A name that is too long goes on in the next line; the others' cells are never so wide.
-    table.add_column("agent", overflow="fold")
-    for heading in ("last run", "at (UTC)", "behind"):
-        table.add_column(heading, no_wrap=True)
+    table = table_of("agent", title=escape(current.publication), words=["last run", "at (UTC)", "behind"])
     known = current.distributor_problem is None
     reader = current.log_reader
     table.add_row("log reader", *_run(reader.last_run, known=known), _unread(reader))
@@ -101,11 +95,6 @@ def _run(last: LastRun | None, *, known: bool) -> tuple[str, str]:
 
 
 _NOT_KNOWN = "[red]unknown[/]"
-_LEGS = {
-    Leg.REGISTERED: "Publisher → Distributor",
-    Leg.DELIVERED: "Distributor → Subscriber",
-    Leg.OVERALL: "total",
-}
 
 
 def _unread(reader: LogReaderStatus) -> str:
@@ -251,7 +240,7 @@ def latency_lines(latency: MeasuredLatency) -> Iterator[str]:
     heading = f"latency of {commands} in {latency.within_minutes} min, in seconds"
     yield f"{heading:<50}{'p50':>6}  {'p95':>6}  {'p99':>6}"
     for leg, it in latency.legs.items():
-        yield f"  {_LEGS[leg]:<48}{_seconds(it)}"
+        yield f"  {leg.in_words:<48}{_seconds(it)}"
     if latency.clock_difference is not None:
         yield clocks(latency.clock_difference)
 

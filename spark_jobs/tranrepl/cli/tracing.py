@@ -7,16 +7,15 @@ from datetime import UTC
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
 from tranrepl.admin.trace import TokenLatency, follow_token, newest_tokens, post_token
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, load
-from tranrepl.cli.output import err, failing_clearly, out, print_json, settings_file
+from tranrepl.cli.output import err, failing_clearly, out, print_json, settings_file, table_of
 from tranrepl.cli.status_display import clocks
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.latency import Leg
 from tranrepl.topology import Topology
 
 _PENDING = "pending"
@@ -104,12 +103,8 @@ def _show(tokens: Sequence[TokenLatency], as_json: bool) -> None:
         file = settings_file()
         err.print(f"no tracer token is registered: `tranrepl trace {file}` posts one", highlight=False, markup=False)
         return
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("tracer", justify="right", no_wrap=True)
-    table.add_column("posted (UTC)", no_wrap=True)
-    table.add_column("subscription", overflow="fold")
-    for heading in ("registered", "delivered", "overall"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    legs = [it.in_words.replace("→ ", "→\n") for it in Leg]
+    table = table_of("subscription", words=["tracer", "posted (UTC)"], numbers=legs)
     for token in tokens:
         for row in _rows(token):
             table.add_row(*map(escape, row))
@@ -121,13 +116,12 @@ def _show(tokens: Sequence[TokenLatency], as_json: bool) -> None:
 
 def _rows(token: TokenLatency) -> list[tuple[str, ...]]:
     posted = "" if token.publisher_commit is None else f"{token.publisher_commit.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-    head = (str(token.tracer_id or ""), posted)
+    token_of = (str(token.tracer_id or ""), posted)
     registered = _duration(token.distributor_latency)
-    legs = [
-        (it.subscription, registered, _duration(it.subscriber_latency), _duration(it.overall_latency))
+    return [
+        (it.subscription, *token_of, registered, _duration(it.subscriber_latency), _duration(it.overall_latency))
         for it in token.subscriptions
-    ] or [("", registered, "", "")]
-    return [(*(head if not number else ("", "")), *leg) for number, leg in enumerate(legs)]
+    ] or [("", *token_of, registered, "", "")]
 
 
 def _duration(seconds: float | None) -> str:

@@ -67,7 +67,7 @@ _IN_WORDS = {
     RunStatus.SUCCEED: "Succeeded",
     RunStatus.IN_PROGRESS: "In progress",
     RunStatus.IDLE: "Idle",
-    RunStatus.RETRY: "Retrying",
+    RunStatus.RETRY: "Failed",
     RunStatus.FAIL: "Failed",
 }
 

@@ -32,6 +32,18 @@ class Leg(StrEnum):
     OVERALL = "overall"
     """From commit to commit."""
 
+    @property
+    def in_words(self) -> str:
+        """Its name in the terminal and in Replication Monitor."""
+        return _IN_WORDS[self]
+
+
+_IN_WORDS = {
+    Leg.REGISTERED: "Publisher → Distributor",
+    Leg.DELIVERED: "Distributor → Subscriber",
+    Leg.OVERALL: "total",
+}
+
 
 class Quantiles(BaseModel):
     """Seconds within which half of the commands, 95 % and 99 % of them were there."""

@@ -325,7 +325,7 @@ def test_a_run_goes_all_the_way_through_spark_submit(
         assert {name: result["commands"] for name, result in results.items()} == dict.fromkeys(steps, 0)
     table = _done(typed("run", file, *NOWHERE, environment=environment))
     (row,) = [line for line in table.splitlines() if "log reader" in line]
-    assert [cell.strip() for cell in row.split("│")[1:5]] == ["log reader", "nothing to do", "0", "0"]
+    assert row.split()[:5] == ["log", "reader", "Idle", "0", "0"]
     runs = "SELECT runstatus, delivered_commands FROM {} ORDER BY id"
     for history in ("mslogreader_history", "msdistribution_history"):
         assert execute(site.databases.distribution, runs.format(history)) == [(2, 60), (4, 0), (4, 0), (4, 0)]

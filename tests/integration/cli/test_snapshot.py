@@ -38,7 +38,7 @@ def test_the_shell_runs_a_new_publication_with_its_snapshot(databases: Databases
     assert site.differences() == ["public.vendor"]
     assert typed("reinitialize", file, "-s", "reporting", environment=environment).status == 0
     assert site.differences() == []
-    assert "nothing to do" in typed("snapshot", file, environment=environment).out
+    assert "Idle" in typed("snapshot", file, environment=environment).out
     wrong = typed("snapshot", file, "--article", "public.order", environment=environment)
     assert (wrong.status, "allowed: public.vendor, public.orders" in wrong.err) == (1, True)
 

@@ -157,9 +157,9 @@ def test_the_shell_scripts_procedures_where_a_database_has_them(databases: Datab
 
     checked = typed("check", file, environment=environment)
     assert checked.status == 1
-    assert len(checked.errors) == 3
-    assert "upd_cmd: SCALL asks for a procedure, but Subscriber archive (SQLite) takes statements only" in checked.err
-    assert "allowed there: upd_cmd: SQL, or NONE" in checked.err
+    assert len(checked.errors) == 1
+    assert "subscription archive: SQLite takes statements only; by procedures go: public.vendor\n" in checked.err
+    assert "write `ins_cmd: SQL`, `upd_cmd: SQL` and `del_cmd: SQL` into each of these articles" in checked.err
 
     # The table is not there yet, and gets another name than the Publisher's.
     settings["articles"] = [{"source": "public.vendor", "destination": "public.supplier"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 
 import pytest
@@ -22,8 +23,7 @@ def _lines(told: dict[str, JobResult], monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 def _cells(lines: list[str]) -> list[list[str]]:
-    rows = [line.replace("┃", "│").split("│")[1:-1] for line in lines if line.startswith(("│", "┃"))]
-    return [[cell.strip() for cell in row] for row in rows]
+    return [re.split(r"\s{2,}|(?<=g) (?=I|S)", line.strip()) for line in lines if line.strip(" ─")]
 
 
 def test_rows_of_a_snapshot_stand_apart_from_commands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,11 +35,11 @@ def test_rows_of_a_snapshot_stand_apart_from_commands(monkeypatch: pytest.Monkey
     lines = _lines(told, monkeypatch)
     assert max(map(len, lines)) <= 80
     assert _cells(lines) == [
-        ["snapshot", "status", "tables", "rows", "size", "seconds", "rows/s"],
-        ["reporting", "done", "2", "12,345,678", "2.4 GB", "100.0", "123,457"],
-        ["step", "status", "transactions", "commands", "seconds", "commands/s"],
-        ["log reader", "nothing to do", "0", "0", "0.2", ""],
-        ["reporting", "done", "1,234,567", "2,345,678", "50.0", "46,914"],
+        ["snapshot", "run", "tables", "rows", "size", "seconds", "rows/s"],
+        ["reporting", "Succeeded", "2", "12,345,678", "2.4 GB", "100.0", "123,457"],
+        ["agent", "run", "transactions", "commands", "seconds", "commands/s"],
+        ["log reader", "Idle", "0", "0", "0.2"],
+        ["reporting", "Succeeded", "1,234,567", "2,345,678", "50.0", "46,914"],
     ]
 
 
@@ -52,11 +52,11 @@ def test_what_failed_fits_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     cells = _cells(_lines(told, monkeypatch))
     assert [row[:2] for row in cells] == [
-        ["snapshot", "status"],
-        ["reporting", "failed"],
-        ["step", "status"],
-        ["log reader", "done"],
-        ["reporting", "nothing to do"],
+        ["snapshot", "run"],
+        ["reporting", "Failed"],
+        ["agent", "run"],
+        ["log reader", "Succeeded"],
+        ["reporting", "Idle"],
     ]
 
 
@@ -89,7 +89,7 @@ def test_a_schema_change_is_one_line_that_says_what_the_file_needs(
         "reporting": done,
         "lake": done.model_copy(update={"notices": by_another, "applied_schema_changes": by_another}),
     }
-    lines = " ".join(" ".join(_lines(told, monkeypatch)).partition("┏")[0].split())
+    lines = " ".join(" ".join(_lines(told, monkeypatch)).partition("agent ")[0].split())
     assert lines == (
         "shop.line: column note renamed to remark, column price added (2 Subscribers); "
         "write `columns: [id, remark]` into the file shop.orders: column a added (captured)"
@@ -100,7 +100,7 @@ def test_a_schema_change_is_one_line_that_says_what_the_file_needs(
 def test_a_snapshot_that_was_not_due_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ErrorReport(kind=ErrorKind.CONFIGURATION, message="Subscriber mart does not answer")
     cells = _cells(_lines({"mart snapshot": JobResult(error=refused), "mart": JobResult(error=refused)}, monkeypatch))
-    assert [row[:2] for row in cells] == [["step", "status"], ["mart", "failed"]]
+    assert [row[:2] for row in cells] == [["agent", "run"], ["mart", "Failed"]]
 
 
 def test_a_snapshot_by_itself_is_one_table(monkeypatch: pytest.MonkeyPatch) -> None:

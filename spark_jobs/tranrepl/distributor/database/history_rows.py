@@ -14,7 +14,7 @@ from tranrepl.printable import counted
 def history_values(result: JobResult) -> dict[str, Any]:
     """Return the values that the rows of both histories have."""
     return {
-        "runstatus": _run_status(result),
+        "runstatus": run_status(result),
         "duration": result.seconds,
         "comments": _comments(result),
         "xact_seqno": bytes.fromhex(result.last_xact_seqno) if result.last_xact_seqno else None,
@@ -47,7 +47,8 @@ def did_nothing_but_meet_another(result: JobResult) -> bool:
     return is_fenced and not (result.commands or result.snapshot)
 
 
-def _run_status(result: JobResult) -> RunStatus:
+def run_status(result: JobResult) -> RunStatus:
+    """Return how the run ended. Being fenced off is no failure."""
     if failed(result):
         transient = result.error is not None and result.error.kind is ErrorKind.TRANSIENT
         return RunStatus.RETRY if transient else RunStatus.FAIL

@@ -168,13 +168,7 @@ class Subscriber:
             if propagation.method is not Method.PROCEDURE:
                 continue
             count = argument_count(propagation, operation, len(columns), range(len(source.key)))
-            if not able.procedures:
-                yield ConfigurationError(
-                    f"article {article.source}: {option}: {propagation} asks for a procedure, but {self.where} "
-                    f"({able.title}) takes statements only",
-                    remedy=f"allowed there: {option}: SQL, or NONE",
-                )
-            elif able.most_arguments is not None and count > able.most_arguments:
+            if able.most_arguments is not None and count > able.most_arguments:
                 yield ConfigurationError(
                     f"article {article.source}: {option}: the procedure would take {count} arguments, "
                     f"a {able.title} procedure takes {able.most_arguments}",
