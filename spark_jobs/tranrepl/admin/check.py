@@ -20,6 +20,7 @@ from tranrepl.distributor.rights import right_problems
 from tranrepl.distributor.stale_articles import waits_for_snapshot
 from tranrepl.distributor.store_mark import store_loss_warnings, store_mark_problems
 from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
+from tranrepl.error_numbers import PERMISSION_DENIED
 from tranrepl.errors import (
     ConfigurationError,
     CustomProcedureError,
@@ -109,12 +110,14 @@ class Checked:
             self.warnings.append(f"{counted(len(each), 'table')} of patterns cannot be published: {'; '.join(each)}")
 
     def collect(self, problems: Callable[[], Iterator[ReplicationError]]) -> None:
-        """Take every problem; one that is raised ends this part of the check only."""
+        """Take every problem; one that is raised ends this part of the check only, and is none where it denies what a
+        missing right is reported for already."""
         found: list[ReplicationError] = []
         try:
             found.extend(problems())
         except ReplicationError as error:
-            found.append(error)
+            lacking = any(isinstance(it, MissingRightError) for it in found)
+            found += [] if lacking and error.report.number == str(PERMISSION_DENIED) else [error]
         reinitialized = self.purpose is not CheckPurpose.SETUP
         known = {str(it) for it in self.problems}
         for it in found:
@@ -345,6 +348,8 @@ def _subscriber(
     with ExitStack() as stack:
         subscriber = stack.enter_context(topology.subscriber(name, checked.publisher_system, _APPLICATION))
         yield from subscriber.subscription_problems(settings)
+        lacking = list(subscriber.right_problems(tables))
+        yield from lacking
         stack.enter_context(subscriber.reading_together(tables))
         checked.warnings.extend(subscriber.warnings(tables))
         if topology.publication.replicate_ddl:
@@ -360,8 +365,6 @@ def _subscriber(
         checked.warnings.extend(missing.values())
         compared = [it for it in tables if it[0].source not in waiting]
         yield from _articles(checked, subscriber, compared, delivered)
-        lacking = list(subscriber.right_problems(tables))
-        yield from lacking
         if not lacking:
             made_by = subscriber.tables_version()
             if made_by is not None:

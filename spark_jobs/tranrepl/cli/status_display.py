@@ -104,8 +104,8 @@ def _unread(reader: LogReaderStatus) -> str:
         return "[red]no log is kept[/]" if reader.slot is None else _NOT_KNOWN
     log = f"{decimal(reader.unread_log_bytes)} of log"
     last = reader.last_run
-    # An idle run has passed over all log that there was: the rest, of any database of the server, is newer.
-    was_up_to_date = last is not None and last.status == "idle" and reader.waits_for is None
+    # Such a run has read all log that there was: the rest, of any database of the server, is newer.
+    was_up_to_date = last is not None and last.status in ("succeed", "idle") and reader.waits_for is None
     return f"up to date then; {log} since" if was_up_to_date else log
 
 

@@ -67,47 +67,78 @@ def takes_whole_table(article: RegisteredArticle) -> bool:
 def sharing_problems(
     where: str, tables: PublishedTables, others: Sequence[Claim], *, schemas: bool
 ) -> Iterator[ConfigurationError]:
-    """Yield an error for each article and another publication's on its table, of which one deletes the other's rows
+    """Yield an error for the articles and another publication's on their tables, of which one deletes the other's rows
     with a TRUNCATE or a partition. `others`: of the Subscriber."""
+    shared = []
     for settings, table in tables if others else ():
         article = registered_article(settings, table)
         for other in (it for it in others if it.is_on(article.destination, schemas=schemas)):
-            if takes_whole_table(article) or other.takes_whole_table:
-                whose = f"article {article.source}" if takes_whole_table(article) else _named(other)
-                yield _error(where, article, other, f"a TRUNCATE of {whose}, or a partition that goes, deletes both's")
+            if takes_whole_table(article):
+                shared.append(_Shared(article, other, "a TRUNCATE of {ours}, or a partition that goes, deletes both's"))
+            elif other.takes_whole_table:
+                shared.append(
+                    _Shared(article, other, "a TRUNCATE of {theirs}, or a partition that goes, deletes both's")
+                )
             elif article.filter is not None and article.filter == other.filter:
-                yield _error(where, article, other, f"both have the row filter {article.filter}")
+                shared.append(_Shared(article, other, f"both have the row filter {article.filter}"))
+    yield from _errors(where, shared)
 
 
 def snapshot_problems(
     where: str, articles: Iterable[SnapshotArticle], others: Sequence[Claim], *, schemas: bool
 ) -> Iterator[ConfigurationError]:
-    """Yield an error for each article whose snapshot would delete rows of another publication's."""
+    """Yield an error for the articles whose snapshots would delete rows of another publication's."""
+    shared = []
     for it in articles if others else ():
         if it.settings.pre_creation_cmd is PreCreation.DELETE and it.article.filter is not None:
             continue
         filtered = "a row filter" if it.article.filter is not None else "no row filter"
         said = f"a snapshot with `pre_creation_cmd: {it.settings.pre_creation_cmd}` and {filtered} deletes both's"
-        yield from (
-            _error(where, it.article, other, said)
-            for other in others
-            if other.is_on(it.article.destination, schemas=schemas)
+        shared += [
+            _Shared(it.article, other, said) for other in others if other.is_on(it.article.destination, schemas=schemas)
+        ]
+    yield from _errors(where, shared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    article: RegisteredArticle
+    other: Claim
+    why: str
+    """Names the articles as `{ours}` and `{theirs}`."""
+
+
+def _errors(where: str, shared: Iterable[_Shared]) -> Iterator[ConfigurationError]:
+    """Yield one error for all articles that meet the same publication's for the same reason."""
+    groups: dict[tuple[str, str, str], list[_Shared]] = {}
+    for it in shared:
+        groups.setdefault((it.other.publisher, it.other.publication, it.why), []).append(it)
+    for (publisher, publication, why), group in groups.items():
+        theirs = f"publication {publication} at {publisher}"
+        first = group[0]
+        if len(group) == 1:
+            names = {
+                "{ours}": f"article {first.article.source}",
+                "{theirs}": f"article {first.other.article} of {theirs}",
+            }
+            what = f"table {first.article.destination} has rows of {names['{ours}']} and of {names['{theirs}']}"
+        else:
+            tables = ", ".join(str(it.article.destination) for it in group)
+            names = {"{ours}": "one of this publication's articles", "{theirs}": "one of the other's articles"}
+            what = f"{len(group)} tables have rows of this publication and of {theirs}, {tables}"
+        for placeholder, name in names.items():
+            why = why.replace(placeholder, name)
+        articles = ", ".join(_literal(it.other.article) for it in group)
+        at_which = f"= {articles}" if len(group) == 1 else f"IN ({articles})"
+        release = (
+            "UPDATE mssubscription_articles SET destination = NULL "  # noqa: S608 — it is to be read
+            f"WHERE publisher = {_literal(publisher)} AND publication = {_literal(publication)} AND article {at_which};"
         )
-
-
-def _named(claim: Claim) -> str:
-    return f"article {claim.article} of publication {claim.publication} at {claim.publisher}"
-
-
-def _error(where: str, article: RegisteredArticle, other: Claim, said: str) -> ConfigurationError:
-    named = {"publisher": other.publisher, "publication": other.publication, "article": other.article}
-    which = " AND ".join(f"{column} = {_literal(value)}" for column, value in named.items())
-    release = f"UPDATE mssubscription_articles SET destination = NULL WHERE {which};"  # noqa: S608 — it is to be read
-    return ConfigurationError(
-        f"{where}: table {article.destination} has rows of article {article.source} and of {_named(other)}: {said}",
-        remedy=f"{_REMEDY}; where the other one is no more, run there: {release}",
-        article=str(article.source),
-    )
+        yield ConfigurationError(
+            f"{where}: {what}: {why}",
+            remedy=f"{_REMEDY}; where the other one is no more, run there: {release}",
+            article=str(first.article.source) if len(group) == 1 else None,
+        )
 
 
 def _literal(value: str) -> str:

@@ -7,7 +7,7 @@ and where the last one that was loaded stands, so that a Subscriber of before it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
@@ -147,14 +147,18 @@ def is_before(watermark: bytes, other: bytes) -> bool:
     return seqnos_of_one_place(watermark) < seqnos_of_one_place(other)
 
 
-def not_empty(where: str, article: SnapshotArticle) -> ConfigurationError:
+def not_empty(where: str, articles: Sequence[SnapshotArticle]) -> ConfigurationError:
+    first, several = articles[0], len(articles) > 1
+    tables = ", ".join(str(it.article.destination) for it in articles)
+    which = f"tables {tables} hold" if several else f"table {tables} holds"
+    whose = "their snapshots" if several else f"the snapshot of {first.name}"
     return ConfigurationError(
-        f"{where}: table {article.article.destination} holds rows, and the snapshot of {article.name} must not touch "
-        f"them (pre_creation_cmd: {PreCreation.NONE})",
-        remedy=f"write another pre_creation_cmd for this article into the file: {PreCreation.DELETE}, "
-        f"{PreCreation.TRUNCATE} or {PreCreation.DROP}; or empty the table. A new subscription that has the rows "
-        "already takes no snapshot with sync_type: replication_support_only",
-        article=article.name,
+        f"{where}: {which} rows, and {whose} must not touch them (pre_creation_cmd: {PreCreation.NONE})",
+        remedy=f"write another pre_creation_cmd for {'these articles' if several else 'this article'} into the file: "
+        f"{PreCreation.DELETE}, {PreCreation.TRUNCATE} or {PreCreation.DROP}; or empty the "
+        f"{'tables' if several else 'table'}. A new subscription that has the rows already takes no snapshot with "
+        "sync_type: replication_support_only",
+        article=None if several else first.name,
     )
 
 

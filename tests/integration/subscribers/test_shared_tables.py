@@ -14,9 +14,11 @@ from support.site import Rows, Site
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS, sqlite_execute
 from support.whole_run import good_run, whole_run
+from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, SnapshotRequest
+from tranrepl.model.names import TableName
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 _APART = {"pre_creation_cmd": "delete"}
@@ -116,6 +118,22 @@ def test_what_would_delete_rows_of_others_is_refused(
         # It is not so: its next setup says that.
         with pytest.raises(ConfigurationError, match=r"has rows of article public\.one and of article public\.two"):
             one.set_up()
+
+
+def test_tables_of_the_same_publication_are_one_error(sites: _Sites) -> None:
+    one, again = sites.site("one", {}), sites.site("one", _APART, publication="again")
+    for site in (one, again):
+        article = site.publication.articles[0]
+        another = article.model_copy(update={"source": TableName("public", "two"), "destination": None})
+        site.publication = site.publication.model_copy(update={"articles": (article, another)})
+    one.set_up()
+    by_truncate, by_snapshot = (it.report for it in check(again.topology).problems)
+    for report in (by_truncate, by_snapshot):
+        assert "2 tables have rows of this publication and of publication one at " in report.message
+        assert "public.shared, public.two: a " in report.message
+    (release,) = set(re.findall(r"UPDATE .*;", f"{by_truncate.remedy}\n{by_snapshot.remedy}"))
+    one.at_subscriber(release)
+    assert check(again.topology).problems == []
 
 
 def test_rows_that_are_found_by_their_keys_alone_may_share_a_table(sites: _Sites) -> None:

@@ -101,16 +101,19 @@ class Snapshot:
         return self._database.transaction(self._session, self.where)
 
     def problems(self, articles: Sequence[SnapshotArticle]) -> Iterator[ConfigurationError]:
-        """Yield destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
+        """Yield an error for the destinations that hold rows, which `pre_creation_cmd: none` leaves alone."""
         untouched = [it for it in articles if it.settings.pre_creation_cmd is PreCreation.NONE]
         interrupted = self._interrupted(untouched)
         with self._model.reading_together([(it.settings, it.source) for it in untouched]):
-            for it in untouched:
-                if it.name not in interrupted and self._model.has_destination(it.article.destination):
-                    with self._transaction():
-                        in_the_way = self._emptied.holds_rows(it)
-                    if in_the_way:
-                        yield not_empty(self.where, it)
+            in_the_way = [it for it in untouched if it.name not in interrupted and self._is_in_the_way(it)]
+        if in_the_way:
+            yield not_empty(self.where, in_the_way)
+
+    def _is_in_the_way(self, article: SnapshotArticle) -> bool:
+        if not self._model.has_destination(article.article.destination):
+            return False
+        with self._transaction():
+            return self._emptied.holds_rows(article)
 
     def _interrupted(self, articles: Sequence[SnapshotArticle]) -> set[str]:
         """Return the articles whose rows are an earlier snapshot's, which found the table empty."""

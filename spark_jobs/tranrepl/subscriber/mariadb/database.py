@@ -218,7 +218,8 @@ class MariaDb(NumberedDatabase):
         rows = session.execute(_COLUMNS, {"schema": schema, "table": table})
         described = {name: (charset, collation, extra) for name, charset, collation, extra in rows}
         for column in columns:
-            charset, collation, extra = described[self.column_name(column["name"])]
+            # Of a table without any right on it, only SHOW COLUMNS may answer.
+            charset, collation, extra = described.get(self.column_name(column["name"]), (None, None, ""))
             found: Any = column
             found[FILLS_ITSELF] = "on update" in extra.lower()
             if isinstance(column["type"], sa.String):

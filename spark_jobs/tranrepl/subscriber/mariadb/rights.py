@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import MissingRightError
+from tranrepl.errors import JobRightError, MissingRightError
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
 from tranrepl.subscriber.mariadb.sql_text import quoted_name
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 
 _ACCESS_DENIED = "1142"
 _ROWS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _TABLES = ("CREATE", "ALTER", "INDEX", "REFERENCES")
+_ONLY_FOR_BULK = ("msreplication_objects",)
 _PROCEDURES = ("CREATE ROUTINE", "ALTER ROUTINE", "EXECUTE")
 
 # A grant on databases is for names that are LIKE its own. Roles that are in force come with theirs.
@@ -24,6 +27,9 @@ SELECT privilege_type FROM information_schema.user_privileges WHERE grantee IN :
  UNION SELECT privilege_type FROM information_schema.schema_privileges
         WHERE grantee IN :ours AND :schema LIKE table_schema
 """
+).bindparams(sa.bindparam("ours", expanding=True))
+_GRANTED_ON_TABLES = sa.text(
+    "SELECT table_schema, table_name, privilege_type FROM information_schema.table_privileges WHERE grantee IN :ours"
 ).bindparams(sa.bindparam("ours", expanding=True))
 _EXISTING_TABLES = sa.text(
     "SELECT count(*) FROM information_schema.tables WHERE table_schema = :schema AND table_name IN :tables"
@@ -45,6 +51,7 @@ def right_problems(
         schema, name = article.destination_table.schema, article.destination_table.table
         if schema not in wanted and not _exist(session, schema, [name]):
             wanted[schema] = (*_ROWS, *_TABLES)
+    yield from _of_jobs(session, where, ours, home, articles)
     login, _ = _account(session)
     lacking = {
         schema: [it for it in rights if it not in _granted(session, ours, schema)] for schema, rights in wanted.items()
@@ -58,9 +65,38 @@ def right_problems(
     if grants:
         yield MissingRightError(
             f"{where}: login {login} may not create what setup creates"
-            + (f"; a schema is a database there: {databases}" if databases else ""),
+            + (f" in databases {databases} (each schema is a database there)" if databases else ""),
             **Codes.MARIADB.value.numbered(_ACCESS_DENIED),
             remedy="let an administrator run:\n" + "\n".join(f"{it};" for it in grants),
+        )
+
+
+def _of_jobs(
+    session: sa.Connection, where: str, ours: Sequence[str], home: str, articles: Sequence[Article]
+) -> Iterator[JobRightError]:
+    """Yield what the jobs lack on the tables that are there."""
+    tables = {(home, name): rights for name, rights in MODEL_TABLES.items() if name not in _ONLY_FOR_BULK}
+    for it in articles:
+        tables[it.destination_table.schema, it.destination_table.table] = rights_on_table(it)
+    of_tables: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for schema, name, right in session.execute(_GRANTED_ON_TABLES, {"ours": list(ours)}):
+        of_tables[schema.lower(), name.lower()].add(right)
+    of_schemas = {schema: _granted(session, ours, schema) for schema, _ in tables}
+    lacking = {
+        (schema, name): [it for it in rights if it not in of_schemas[schema] | of_tables[schema.lower(), name.lower()]]
+        for (schema, name), rights in tables.items()
+        if not set(rights) <= of_schemas[schema] and _exist(session, schema, [name])
+    }
+    grants = [
+        f"GRANT {', '.join(rights)} ON {quoted_name(schema)}.{quoted_name(name)} TO {_grantee(session)};"
+        for (schema, name), rights in lacking.items()
+        if rights
+    ]
+    if grants:
+        yield JobRightError(
+            f"{where}: login {_account(session)[0]} may not apply commands",
+            **Codes.MARIADB.value.numbered(_ACCESS_DENIED),
+            remedy="let an administrator run:\n" + "\n".join(grants),
         )
 
 

@@ -29,12 +29,15 @@ from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_n
 
 LET_OWNER = "let the owner, or a superuser, run:"
 
-_OWNER = """
+_OWNERS = """
 SELECT pg_catalog.pg_get_userbyid(c.relowner),
        EXISTS (SELECT 1 FROM pg_catalog.pg_roles r
-                WHERE r.rolsuper AND pg_catalog.pg_has_role(c.relowner, r.oid, 'MEMBER'))
-  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname = %s AND c.relname = %s AND NOT pg_catalog.pg_has_role(c.relowner, 'USAGE')
+                WHERE r.rolsuper AND pg_catalog.pg_has_role(c.relowner, r.oid, 'MEMBER')),
+       pg_catalog.array_agg(a.at ORDER BY a.at)
+  FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS a(schema, name, at)
+  JOIN pg_catalog.pg_namespace n ON n.nspname = a.schema
+  JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = a.name
+ WHERE NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') GROUP BY c.relowner ORDER BY min(a.at)
 """
 
 
@@ -107,21 +110,25 @@ def lets_procedures_follow(session: Session) -> list[str]:
     return [*others, *grants_on_schemas(session, [SCHEMA], "CREATE"), *rights]
 
 
-def not_owned(session: Session, where: str, table: TableName) -> ConfigurationError | None:
-    """Return that our role may not alter a table, with what lets it; None where it may, or the table is missing."""
-    name = qualified(table).as_string(session)
-    row = session.execute(_OWNER, [table.schema, table.table]).fetchone()
-    if row is None:
-        return None
-    owner, role = (sql.Identifier(it).as_string(session) for it in (row[0], our_role(session)))
-    # A member of a superuser's role is one.
-    granting = "" if row[1] else f"; or: GRANT {owner} TO {role}"
-    return ConfigurationError(
-        f"{where}: table {table} belongs to role {row[0]}: role {our_role(session)} may not alter it, which the "
-        "Publisher's schema changes need",
-        **Codes.POSTGRES.value.numbered(INSUFFICIENT_PRIVILEGE),
-        remedy=f"{LET_OWNER} ALTER TABLE {name} OWNER TO {role}{granting};",
-    )
+def not_owned(session: Session, where: str, tables: Sequence[TableName]) -> Iterator[ConfigurationError]:
+    """Yield, for each owner, that our role may not alter its tables, with what lets it."""
+    us = our_role(session)
+    role = sql.Identifier(us).as_string(session)
+    for owner, is_superuser, places in session.execute(
+        _OWNERS, [[it.schema for it in tables], [it.table for it in tables]]
+    ).fetchall():
+        theirs = [tables[at - 1] for at in places]
+        named, them = ("table", "it") if len(theirs) == 1 else ("tables", "them")
+        belongs = "belongs" if len(theirs) == 1 else "belong"
+        statements = [f"ALTER TABLE {qualified(it).as_string(session)} OWNER TO {role}" for it in theirs]
+        # A member of a superuser's role is one.
+        granting = "" if is_superuser else f"; or: GRANT {sql.Identifier(owner).as_string(session)} TO {role}"
+        yield ConfigurationError(
+            f"{where}: {named} {', '.join(map(str, theirs))} {belongs} to role {owner}: role {us} may not alter "
+            f"{them}, which the Publisher's schema changes need",
+            **Codes.POSTGRES.value.numbered(INSUFFICIENT_PRIVILEGE),
+            remedy=f"{LET_OWNER} {'; '.join(statements)}{granting};",
+        )
 
 
 _EXISTING_TABLES = """

@@ -125,8 +125,7 @@ class PostgresSchemaChanges(SchemaChanges):
     def _lock(self, step: SchemaStep) -> None:
         """Lock the table against all others. Its readers may hold that up: it is tried for a bounded time."""
         name = step.old.destination
-        problem = not_owned(self._session, self._where, name)
-        if problem is not None:
+        for problem in not_owned(self._session, self._where, [name]):
             raise problem
         for attempt in range(_LOCK_ATTEMPTS):
             try:

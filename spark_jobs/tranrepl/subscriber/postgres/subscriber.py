@@ -110,10 +110,10 @@ class PostgresSubscriber(Subscriber):
 
     def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
         with translated_errors(self.where):
-            problems = [not_owned(self.driver, self.where, it.destination_table) for it in articles]
+            problems = list(not_owned(self.driver, self.where, [it.destination_table for it in articles]))
             calls = any(generates(article.propagation(it)) for article in articles for it in PREFIXES)
             statements = lets_procedures_follow(self.driver) if calls else []
-        yield from (f"{it.message}; {it.report.remedy}" for it in problems if it is not None)
+        yield from (f"{it.message}; {it.report.remedy}" for it in problems)
         if statements:
             yield (
                 f"{self.where}: our role may not replace generated procedures, which the Publisher's schema changes "
