@@ -17,7 +17,8 @@ TABLES: Mapping[str, str] = {
     "msrepl_batches": "A row for each stored batch. A folder of the store without a row does not exist for any reader.",
     "msschema_changes": "A row for each stored schema change: the command that carries it, and the article's "
     "definitions before and after.",
-    "msrepl_replaced_folders": "A row for each folder whose batch was put together with others, for six hours.",
+    "msrepl_replaced_folders": "A row for each folder that is no batch: it was put together with others, or a "
+    "clean-up found it. It is removed six hours later.",
     "mstracer_tokens": "A row for each tracer token that the log reader met.",
     "mstracer_history": "A row for each tracer token and subscription that has it.",
     "msrepl_deliveries": "A row for each subscription and minute in which a run delivered or ended; of an hour once it "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.kept_sessions import NEW_SESSIONS, kept_sessions
+from support.object_server import Bucket, ObjectServer
 from support.processes import NO_AIRFLOW
 from support.spark_here import SparkHere
 from support.thread_streams import streams_as_threads
@@ -21,6 +23,25 @@ def no_airflow() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_HOME", NO_AIRFLOW)
         yield
+
+
+@pytest.fixture(scope="session")
+def object_server(server_folder: Path) -> Iterator[ObjectServer]:
+    """Yield the run's S3 server."""
+    with ObjectServer(server_folder / "objects") as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(object_server: ObjectServer) -> Bucket:
+    return object_server.new_bucket()
+
+
+@pytest.fixture(params=["mounted path", pytest.param("bucket", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path | Bucket:
+    """Return a new store of each kind."""
+    made: Path | Bucket = tmp_path / "store" if request.param == "mounted path" else request.getfixturevalue("bucket")
+    return made
 
 
 @pytest.fixture

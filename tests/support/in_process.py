@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from support.site import Site
 from support.spark_here import SparkHere
@@ -17,7 +19,7 @@ from tranrepl.distribution.delivery import Delivery, deliver, deliver_pieces
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distribution.stream_commands import Divider, left_over
 from tranrepl.distribution.streams import Vote
-from tranrepl.distributor.command_store import path_in
+from tranrepl.distributor.command_store import CommandStore
 from tranrepl.errors import InternalError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
@@ -98,16 +100,16 @@ def deliver_stored(site: Site, vote: Callable[[Vote, int], Vote] = lambda vote, 
         opened.refuse_incomplete(position.watermark)
         batches = opened.database.batches.after(opened.record, position.watermark)
         left_out = _left_out(articles, opened.left_out())
-        folders = [path_in(opened.record.store, it.folder) for it in batches]
+        stored = partial(_stored, opened.record.store, [it.folder for it in batches])
         limits = CommitLimits(settings.commit_batch_size, settings.commit_batch_threshold)
         options = ApplierOptions(apply=settings.apply)
         delivery = Delivery(opened.connection, opened.key, articles, position.watermark, limits, options)
         if position.unfinished is not None:
             last = position.unfinished.record.last
-            left = left_over(_stored(folders, position.watermark, left_out, last), position.unfinished, articles)
+            left = left_over(stored(position.watermark, left_out, last), position.unfinished, articles)
             finished = deliver_pieces(replace(delivery, finishing=position.unfinished), left)
             return finished if finished.error is not None else finished.plus(deliver_stored(site))
-        commands = _stored(folders, position.watermark, left_out)
+        commands = stored(position.watermark, left_out)
         if settings.subscription_streams == 1:
             return deliver(delivery, commands)
         opened.subscriber.set_up_streams(settings.subscription_streams)
@@ -136,13 +138,17 @@ def _left_out(articles: Mapping[int, RegisteredArticle], left_out: Mapping[str, 
 
 
 def _stored(
-    paths: Sequence[str], after: bytes, left_out: ds.Expression, last: bytes = b"\xff" * XACT_SEQNO_BYTES
+    store: CommandStore,
+    folders: Sequence[str],
+    after: bytes,
+    left_out: ds.Expression,
+    last: bytes = b"\xff" * XACT_SEQNO_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     seqno = pc.field("xact_seqno")
     chosen = (seqno > pa.scalar(after, pa.binary())) & (seqno <= pa.scalar(last, pa.binary())) & ~left_out
-    for path in paths:
-        table = ds.dataset(path, format="parquet", schema=ROW_LAYOUT).to_table(filter=chosen)
-        yield from table.to_batches(_ROWS_HANDED_OVER)
+    for folder in folders:
+        stored = pq.read_table(pa.BufferReader(store.read(folder)), schema=ROW_LAYOUT)
+        yield from stored.filter(chosen).to_batches(_ROWS_HANDED_OVER)
 
 
 def deliver_commands(site: Site, read: ReadCommands, limits: CommitLimits | None = None) -> JobResult:

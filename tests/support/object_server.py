@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -45,6 +46,18 @@ class Identity:
         return {"name": self.name, "credentials": [keys], "actions": self.actions}
 
 
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A store in a bucket of its own, and the connection that leads there."""
+
+    name: str
+    connection: Connection
+
+    @property
+    def store(self) -> str:
+        return f"s3://{self.name}/a/store"
+
+
 class ObjectServer:
     """One data directory in `home`, made for this server."""
 
@@ -56,6 +69,7 @@ class ObjectServer:
         self._admin = _identity("admin", "Admin", "Read", "Write", "List")
         self._writer = _identity("writer", "Read", "Write", "List")
         self._reader = _identity("reader", "Read", "List")
+        self._numbers = count(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -69,6 +83,10 @@ class ObjectServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+    @property
+    def address(self) -> Connection:
+        return Connection("store", "aws", host="127.0.0.1", port=self._ports["s3.port"])
 
     @property
     def endpoint(self) -> str:
@@ -119,6 +137,12 @@ class ObjectServer:
         address = obstore.sign(self._client(bucket), "PUT", "", timedelta(minutes=1))
         with urlopen(Request(address, method="PUT")) as answer:  # noqa: S310 — our own server's
             answer.read()
+
+    def new_bucket(self) -> Bucket:
+        """Return a new one, whose name is no answer."""
+        name = f"expired-403-{next(self._numbers)}"
+        self.make_bucket(name)
+        return Bucket(name, self.connection())
 
     def objects(self, bucket: str) -> list[str]:
         """Return the names of all that is there."""

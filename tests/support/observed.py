@@ -12,6 +12,7 @@ import psycopg
 import sqlalchemy as sa
 
 from support.databases import Databases
+from support.object_server import Bucket
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
 from tranrepl.admin.browse import BrowsedCommand, Selection, browse
@@ -140,7 +141,12 @@ def assert_each_change_is_stored_once(site: Site) -> None:
 
 
 def audited_site(
-    databases: Databases, store: Path, spark: Any = None, *, step: int | None = 20, **subscription_settings: object
+    databases: Databases,
+    store: Path | Bucket,
+    spark: Any = None,
+    *,
+    step: int | None = 20,
+    **subscription_settings: object,
 ) -> Site:
     """Return a publication of `item` that is set up and audited at both ends.
 

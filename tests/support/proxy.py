@@ -1,9 +1,10 @@
-"""A network between a job and a database that can be cut: at once, for a while, or at a chosen message."""
+"""A network between a job and a server that is slow, or can be cut: at once, for a while, or at a chosen message."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -34,15 +35,16 @@ class Cut:
 
 
 class Proxy:
-    """Forwards between whoever connects to `connection` and the database itself."""
+    """Forwards between who connects to `connection` and the server itself, each message so many seconds later."""
 
-    def __init__(self, target: Connection) -> None:
+    def __init__(self, target: Connection, delay: float = 0.0) -> None:
         assert target.host is not None
         assert target.port is not None
         self._target = (target.host, target.port)
         self._sessions: list[_Session] = []
         self._lock = threading.Lock()
         self._cut: Cut | None = None
+        self.delay = delay
         self._listener = _listener(0)
         port = self._listener.getsockname()[1]
         self.connection = replace(target, host="127.0.0.1", port=port)
@@ -128,6 +130,7 @@ class _Session:
                 if when is not None:
                     self._proxy.break_down()
                     return
+                time.sleep(self._proxy.delay)
                 self._server.sendall(message)
         self.close()
 

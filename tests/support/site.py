@@ -11,6 +11,7 @@ import psycopg
 
 from support.comparison import compare
 from support.databases import Databases
+from support.object_server import Bucket
 from tranrepl.admin.check import check
 from tranrepl.admin.setup import set_up
 from tranrepl.connections import Connection
@@ -35,7 +36,7 @@ class Site:
     def __init__(
         self,
         databases: Databases,
-        store: Path | str,
+        store: Path | str | Bucket,
         articles: Sequence[Mapping[str, object] | str],
         spark: Any = None,
         subscriptions: Sequence[Mapping[str, object]] = ({"name": "reporting", "connection": "subscriber"},),
@@ -48,11 +49,15 @@ class Site:
             "subscriber": databases.subscriber,
             "distribution": databases.distribution,
         }
+        distributor = {"connection": "distribution", "store": str(store)}
+        if isinstance(store, Bucket):
+            distributor |= {"store": store.store, "store_connection": "store"}
+            self.connections["store"] = store.connection
         self.publication = Publication.model_validate(
             {
                 "publication": "purchasing",
                 "publisher": {"connection": "publisher"},
-                "distributor": {"connection": "distribution", "store": str(store)},
+                "distributor": distributor,
                 "replicate_ddl": False,
                 "articles": [{"source": it} if isinstance(it, str) else dict(it) for it in articles],
                 "subscriptions": [{"sync_type": "replication_support_only", **it} for it in subscriptions],

@@ -10,9 +10,13 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from support.observed import distribution_rows, stored_commands
 from support.site import Site
+from tranrepl.admin.cleanup import clean_up
+from tranrepl.distributor import cleanup
+from tranrepl.distributor.cleanup import Cleanup
 from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.command_store import CommandStore
 from tranrepl.model.command_rows import ROW_LAYOUT, xact_seqno_numbers
@@ -52,6 +56,18 @@ def _stored(store: CommandStore, commands: pa.RecordBatch) -> tuple[object, ...]
     folder = write_commands(store, [commands])
     seqnos, times = commands["xact_seqno"].to_pylist(), commands["commit_time"].to_pylist()
     return folder, seqnos[0], seqnos[-1], min(times), max(times), len(set(seqnos)), len(commands), 100 * len(commands)
+
+
+def clean_up_at_once(site: Site) -> Cleanup:
+    """Clean up as if what is no batch had been found long ago."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
+        return clean_up(site.topology)
+
+
+def stored_folders(site: Site) -> set[str]:
+    """Return the folders that are in the store."""
+    return {it.name for it in site.topology.store().folders()}
 
 
 def move_commits(site: Site, minute: datetime, interval: timedelta) -> list[int]:

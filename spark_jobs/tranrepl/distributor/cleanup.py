@@ -22,8 +22,9 @@ from tranrepl.next_steps import reinitialize_subscription
 from tranrepl.settings.publication import DistributorSettings
 
 ORPHAN_AGE = timedelta(hours=6)
-"""A folder that is not registered by then never will be: the job that wrote it is gone. So is one that still reads a
-folder that was replaced."""
+"""A folder that was whole for so long and is not registered never will be: the job that wrote it is gone. So is one
+that still reads a folder that was replaced. The distribution database's clock counts, from the clean-up that found the
+folder first: the store's may say when an upload began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def remove_expired(
     # Listed before the registered ones are: a folder that is registered in between is none of them.
     before = datetime.now(UTC) - ORPHAN_AGE
     unwritten = {it.name for it in record.store.folders() if it.written < before}
-    orphans = unwritten - database.batches.folders(ORPHAN_AGE)
+    orphans = database.batches.unregistered(record, unwritten, ORPHAN_AGE)
     record.store.remove(orphans)
     history = timedelta(hours=settings.history_retention)
     return Cleanup(

@@ -101,9 +101,9 @@ class ObjectStore:
             return None
 
     def write_text(self, name: str, text: str) -> None:
-        # A condition, `If-None-Match`, does not go together with the client's own retries.
-        if self.read_text(name) is None:
-            self._put(name, text.encode())
+        # The client may have tried again what was done: then the file is there too, and who asks reads whose it is.
+        with suppress(FileExistsError):
+            self.ask("write", lambda api, client: api.put(client, name, text.encode(), mode="create"))
 
     def remove_text(self, name: str) -> None:
         self._delete([name])
@@ -142,7 +142,8 @@ class ObjectStore:
                 self._delete([path])
 
     def ask(self, what: str, act: Callable[[ModuleType, Any], Answer]) -> Answer:
-        """Return what obstore answers, with the store's client. Raises FileNotFoundError and ReplicationError."""
+        """Return what obstore answers, with the store's client. Raises FileNotFoundError, FileExistsError and
+        ReplicationError."""
         global _process
         try:
             import obstore
@@ -163,6 +164,8 @@ class ObjectStore:
             return act(obstore, client)
         except (obstore.exceptions.BaseError, OSError) as error:
             # Its text is long, and may have a signed URL.
+            if isinstance(error, obstore.exceptions.AlreadyExistsError):
+                raise FileExistsError(f"it is in {self.url}") from None
             is_missing = isinstance(error, FileNotFoundError) and _is_missing(what, str(error))
             raise self._error(what, str(error), is_missing) from None
 

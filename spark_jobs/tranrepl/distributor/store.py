@@ -21,6 +21,12 @@ def store_at(url: str, connection: Connection | None = None) -> CommandStore:
     parts = urlsplit(url)
     if parts.scheme == "":
         return MountedStore(url, Path(url))
+    if "?" in url or "#" in url:
+        raise ConfigurationError(
+            f"distributor.store: {parts.scheme}://: its URL has a query or a fragment, which nothing would read",
+            remedy="leave ? and # and what follows out; options are the extra of the connection that "
+            "distributor.store_connection names",
+        )
     if parts.scheme == "file":
         return MountedStore(url, Path(unquote(parts.path)))
     if "@" in parts.netloc:

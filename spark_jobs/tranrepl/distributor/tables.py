@@ -245,7 +245,9 @@ msrepl_replaced_folders = sa.Table(
     metadata,
     sa.Column("folder", sa.Text, primary_key=True, comment="Below the publication's store"),
     _publication(),
-    sa.Column("replaced_time", _Time, nullable=False, server_default=sa.func.now(), comment="When it was replaced"),
+    sa.Column(
+        "replaced_time", _Time, nullable=False, server_default=sa.func.now(), comment="When it was replaced or found"
+    ),
 )
 
 msschema_changes = sa.Table(

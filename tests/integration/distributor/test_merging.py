@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from conftest import DatabasesFactory
 from support.child_job import CLEANUP, STORED_DISTRIBUTION, ChildJob
 from support.equality import differing_rows
 from support.failing_jobs import error_of
+from support.object_server import Bucket
 from support.observed import (
     assert_each_change_is_stored_once,
     assert_each_change_was_made_once,
@@ -23,38 +22,19 @@ from support.observed import (
 )
 from support.site import Site
 from support.spark_here import SparkHere
-from support.stored_batches import store_in_small_batches
+from support.stored_batches import clean_up_at_once, store_in_small_batches, stored_folders
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.failpoint import Failpoint
 
 
 @pytest.fixture
-def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+def site(databases: DatabasesFactory, store: Path | Bucket) -> Site:
     """Return one with forty transactions, each of them a batch."""
-    site = audited_site(databases(), tmp_path / "store", SparkHere(), step=None)
+    site = audited_site(databases(), store, SparkHere(), step=None)
     make_transactions(site, 40)
     site.read_log().raise_error()
     store_in_small_batches(site)
     return site
-
-
-def _forget_folders(site: Site) -> None:
-    """Let the folders that are not registered seem to be left by jobs that were killed long ago, and to have been
-    replaced long ago."""
-    _age_folders(site)
-    distribution_rows(site, "UPDATE msrepl_replaced_folders SET replaced_time = now() - interval '7 h' RETURNING 1")
-
-
-def _age_folders(site: Site) -> None:
-    registered = {str(folder) for (folder,) in distribution_rows(site, "SELECT folder FROM msrepl_batches")}
-    long_ago = time.time() - 7 * 3600
-    for folder in set(_store(site).glob("[!_]*")) - {_store(site) / it for it in registered}:
-        for path in (*folder.iterdir(), folder):
-            os.utime(path, (long_ago, long_ago))
-
-
-def _store(site: Site) -> Path:
-    return Path(site.publication.distributor.store)
 
 
 def _counts(site: Site) -> tuple[int, int]:
@@ -71,15 +51,13 @@ def test_small_batches_are_put_together_and_hold_what_they_held(site: Site) -> N
     assert stored_commands(site) == stored
     assert clean_up(site.topology).merged_batches == 0
     # What a delivery may still read is kept as long as what a killed job left.
-    _age_folders(site)
     assert clean_up(site.topology).orphan_folders == 0
-    assert len(list(_store(site).glob("[!_]*"))) == 41
-    _forget_folders(site)
-    assert clean_up(site.topology).orphan_folders == 40
+    assert len(stored_folders(site)) == 41
+    assert clean_up_at_once(site).orphan_folders == 40
     assert site.deliver().transactions == 40
     assert_each_change_was_made_once(site)
     assert clean_up(site.topology).batches == 1
-    assert list(_store(site).glob("[!_]*")) == []
+    assert stored_folders(site) == set()
 
 
 def test_a_run_that_ends_within_batches_put_together_ends_there(site: Site) -> None:
@@ -98,8 +76,7 @@ def test_a_merge_killed_before_it_is_registered_has_done_nothing(failpoint: Fail
     assert _counts(site) == (40, 40)
     assert_each_change_is_stored_once(site)
     assert clean_up(site.topology).merged_batches == 40
-    _forget_folders(site)
-    assert clean_up(site.topology).orphan_folders == 41
+    assert clean_up_at_once(site).orphan_folders == 41
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
 
@@ -108,8 +85,7 @@ def test_a_merge_killed_once_it_is_registered_is_whole(site: Site) -> None:
     assert ChildJob(CLEANUP, site, Failpoint.MERGE_REGISTERED).killed()
     assert _counts(site) == (1, 40)
     assert_each_change_is_stored_once(site)
-    _forget_folders(site)
-    assert clean_up(site.topology).orphan_folders == 40
+    assert clean_up_at_once(site).orphan_folders == 40
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
 
@@ -121,15 +97,15 @@ def test_of_two_merges_at_once_one_is_registered(site: Site) -> None:
         other.go_on()
         other.result().raise_error()
     assert _counts(site) == (1, 40)
-    assert len(list(_store(site).glob("[!_]*"))) == 41
+    assert len(stored_folders(site)) == 41
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
 
 
 def test_a_delivery_goes_on_where_folders_were_put_together_and_removed(
-    databases: DatabasesFactory, tmp_path: Path
+    databases: DatabasesFactory, store: Path | Bucket
 ) -> None:
-    site = audited_site(databases(), tmp_path / "store", SparkHere(), step=None, commit_batch_size=1)
+    site = audited_site(databases(), store, SparkHere(), step=None, commit_batch_size=1)
     # More than are read together.
     insert_transactions(site, *[1_000] * 25)
     site.read_log().raise_error()
@@ -137,8 +113,7 @@ def test_a_delivery_goes_on_where_folders_were_put_together_and_removed(
     with ChildJob(STORED_DISTRIBUTION, site, f"{Failpoint.BEFORE_COMMIT}/stop") as delivery:
         delivery.wait_until_it_stands_still()
         assert clean_up(site.topology).merged_batches == 25
-        _forget_folders(site)
-        assert clean_up(site.topology).orphan_folders == 25
+        assert clean_up_at_once(site).orphan_folders == 25
         insert_transactions(site, 1)
         site.read_log().raise_error()
         delivery.go_on()
@@ -150,11 +125,14 @@ def test_a_delivery_goes_on_where_folders_were_put_together_and_removed(
 
 def test_a_damaged_batch_is_left_as_it_is_and_is_named_as_ever(site: Site) -> None:
     rows = distribution_rows(site, "SELECT folder FROM msrepl_batches ORDER BY first_xact_seqno")
-    damaged = _store(site) / str(rows[20][0])
-    damaged.rename(_store(site).parent / "kept")
+    damaged, store = str(rows[20][0]), site.topology.store()
+    kept = store.read(damaged)
+    store.remove([damaged])
     assert clean_up(site.topology).merged_batches == 0
-    assert (_counts(site), len(list(_store(site).glob("[!_]*")))) == ((40, 40), 39)
-    assert damaged.name in error_of(Site.deliver, site).message
-    (_store(site).parent / "kept").rename(damaged)
+    assert (_counts(site), len(stored_folders(site))) == ((40, 40), 39)
+    assert damaged in error_of(Site.deliver, site).message
+    file = store.new_file(damaged)
+    file.write(kept)
+    file.close()
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
@@ -17,6 +16,7 @@ from support.child_job import CLEANUP, DISTRIBUTION, LOG_READER, LOG_READER_OF_T
 from support.continuous_delivery import deliver_continuously
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, ServerSettings
+from support.object_server import Bucket
 from support.observed import (
     assert_each_change_is_stored_once,
     assert_each_change_was_made_once,
@@ -28,6 +28,7 @@ from support.observed import (
     wait_until,
 )
 from support.site import Site, execute
+from support.stored_batches import clean_up_at_once, stored_folders
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
@@ -64,8 +65,8 @@ _OF_STREAMS = [
 
 
 @pytest.fixture
-def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    return audited_site(databases(), tmp_path / "store")
+def site(databases: DatabasesFactory, store: Path | Bucket) -> Site:
+    return audited_site(databases(), store)
 
 
 @pytest.mark.slow_after(3)
@@ -82,9 +83,9 @@ def test_a_log_reader_killed_anywhere_stores_all_once_when_rerun(failpoint: Fail
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("failpoint", [Failpoint.STORED, Failpoint.REGISTERED])
 def test_a_log_reader_killed_at_either_of_two_ranges_stores_all_once(
-    failpoint: Failpoint, databases: DatabasesFactory, tmp_path: Path
+    failpoint: Failpoint, databases: DatabasesFactory, store: Path | Bucket
 ) -> None:
-    site = audited_site(databases(), tmp_path / "store", step=1000)
+    site = audited_site(databases(), store, step=1000)
     make_transactions(site, 10 * _TRANSACTIONS)
     _kill_first_and_second_time(LOG_READER_OF_TWO_RANGES, site, failpoint)
     _run(LOG_READER_OF_TWO_RANGES, site)
@@ -142,9 +143,9 @@ def test_a_delivery_killed_anywhere_while_it_stays_up_makes_every_change_once(fa
     ],
 )
 def test_streams_killed_anywhere_make_every_change_once_when_run_again(
-    failpoint: str, assignment: StreamAssignment, databases: DatabasesFactory, tmp_path: Path
+    failpoint: str, assignment: StreamAssignment, databases: DatabasesFactory, store: Path | Bucket
 ) -> None:
-    site = audited_site(databases(), tmp_path / "store", subscription_streams=2, stream_assignment=assignment)
+    site = audited_site(databases(), store, subscription_streams=2, stream_assignment=assignment)
     make_transactions(site, _TRANSACTIONS)
     _run(LOG_READER, site)
     assert ChildJob(DISTRIBUTION, site, f"{failpoint}:2").killed()
@@ -203,18 +204,16 @@ def test_a_folder_left_by_a_killed_clean_up_is_removed_later(site: Site) -> None
     make_transactions(site, _TRANSACTIONS)
     _run(LOG_READER, site)
     _run(DISTRIBUTION, site)
-    store = Path(site.publication.distributor.store)
-    folders = list(store.glob("[!_]*"))
+    folders = stored_folders(site)
     assert ChildJob(CLEANUP, site, Failpoint.UNREGISTERED).killed()
     assert distribution_rows(site, "SELECT count(*) FROM msrepl_batches") == [(0,)]
-    assert len(folders) == len(list(store.glob("[!_]*"))) > 1
-    _run(CLEANUP, site)
-    assert len(list(store.glob("[!_]*"))) == len(folders)
-    long_ago = time.time() - 7 * 3600
-    for path in store.rglob("*"):
-        os.utime(path, (long_ago, long_ago))
-    _run(CLEANUP, site)
-    assert list(store.glob("[!_]*")) == []
+    assert len(folders) > 1
+    for _ in range(2):
+        # However often it is found, that was not long ago.
+        _run(CLEANUP, site)
+        assert stored_folders(site) == folders
+    assert clean_up_at_once(site).orphan_folders == len(folders)
+    assert stored_folders(site) == set()
     site.at_publisher("UPDATE item SET xact = 0")
     _run(LOG_READER, site)
     _run(DISTRIBUTION, site)

@@ -9,9 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,74 +21,58 @@ from support.child_job import LOG_READER, ChildJob
 from support.continuous_delivery import delivering
 from support.continuous_reader import continuous_reader
 from support.failing_jobs import error_of
-from support.object_server import ObjectServer
+from support.object_server import Bucket, ObjectServer
 from support.observed import distribution_rows, insert_transactions, stored_commands
+from support.proxy import Proxy
 from support.site import Site
 from support.spark_here import SparkHere
-from support.stored_batches import store_in_small_batches
+from support.stored_batches import clean_up_at_once, store_in_small_batches
 from tranrepl.admin.check import check
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.admin.publication_ends import LEFT_NOTHING, find_ends
 from tranrepl.admin.teardown import plan_teardown_at, tear_down
-from tranrepl.distributor import cleanup, object_store
+from tranrepl.distributor import object_store
 from tranrepl.distributor.store import store_at
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, InternalError, TransientError
 from tranrepl.failpoint import Failpoint
 
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def server(server_folder: Path) -> Iterator[ObjectServer]:
-    with ObjectServer(server_folder / "objects") as server:
-        yield server
-
 
 @pytest.fixture
-def bucket(server: ObjectServer) -> str:
-    """Return a new bucket, whose name is no answer."""
-    name = f"expired-403-{next(_numbers)}"
-    server.make_bucket(name)
-    return name
+def server(object_server: ObjectServer) -> ObjectServer:
+    return object_server
 
 
 MakeSite = Callable[..., Site]
 
 
+_ITEM = "CREATE TABLE item (id int PRIMARY KEY, xact int, note text)"
+
+
 @pytest.fixture
-def make_site(databases: DatabasesFactory, server: ObjectServer, bucket: str) -> MakeSite:
+def make_site(databases: DatabasesFactory, bucket: Bucket) -> MakeSite:
     """Return what makes a publication whose store is in the bucket, with a table at both ends."""
 
     def make(spark: Any, **subscription: object) -> Site:
-        site = _described(databases(), server, bucket, spark, **subscription)
-        site.at_publisher("CREATE TABLE item (id int PRIMARY KEY, xact int, note text)")
+        site = Site(databases(), bucket, ["public.item"], spark, [_reporting(**subscription)])
+        site.at_publisher(_ITEM)
         site.set_up()
         return site
 
     return make
 
 
-def _described(ends: Any, server: ObjectServer, bucket: str, spark: Any, **subscription: object) -> Site:
-    site = Site(
-        ends,
-        "",
-        ["public.item"],
-        spark,
-        [{"name": "reporting", "connection": "subscriber", **subscription}],
-        distributor={"connection": "distribution", "store": f"s3://{bucket}/a/store", "store_connection": "store"},
-    )
-    site.connections["store"] = server.connection()
-    return site
+def _reporting(**settings: object) -> dict[str, object]:
+    return {"name": "reporting", "connection": "subscriber", **settings}
 
 
-def _batches(server: ObjectServer, bucket: str) -> list[str]:
-    return [it for it in server.objects(bucket) if MARK not in it]
+def _batches(server: ObjectServer, bucket: Bucket) -> list[str]:
+    return [it for it in server.objects(bucket.name) if MARK not in it]
 
 
-def test_changes_pass_through_a_bucket(make_site: MakeSite, server: ObjectServer, bucket: str) -> None:
+def test_changes_pass_through_a_bucket(make_site: MakeSite, server: ObjectServer, bucket: Bucket) -> None:
     site = make_site(SparkHere())
-    assert server.objects(bucket) == [f"a/store/{MARK}"]
+    assert server.objects(bucket.name) == [f"a/store/{MARK}"]
     assert check(site.topology).problems == []
     insert_transactions(site, 3, 5)
     site.run()
@@ -98,14 +81,14 @@ def test_changes_pass_through_a_bucket(make_site: MakeSite, server: ObjectServer
     assert _batches(server, bucket) == [f"a/store/{folder}/part-0.parquet"]
     assert [it.operation for it in stored_commands(site)] == ["INSERT"] * 8
     assert clean_up(site.topology).batches == 1
-    assert server.objects(bucket) == [f"a/store/{MARK}"]
+    assert server.objects(bucket.name) == [f"a/store/{MARK}"]
     insert_transactions(site, 1)
     site.read_log().raise_error()
     # Without the file, the store's connection is found by the mark.
     given = [replace(server.connection(), connection_id="other", password="another"), *site.connections.values()]  # noqa: S106
     ends = find_ends("purchasing", site.databases.distribution, given, LEFT_NOTHING, "test")
     tear_down(plan_teardown_at(ends), lambda _: None)
-    assert server.objects(bucket) == []
+    assert server.objects(bucket.name) == []
 
 
 @pytest.mark.spark
@@ -122,7 +105,7 @@ def test_workers_of_spark_reach_the_bucket(make_site: MakeSite, spark: Any) -> N
 
 
 def test_continuous_agents_gather_what_a_request_is_paid_for(
-    make_site: MakeSite, server: ObjectServer, bucket: str
+    make_site: MakeSite, server: ObjectServer, bucket: Bucket
 ) -> None:
     site = make_site(SparkHere())
     with continuous_reader(site) as reader, delivering(site) as delivery:
@@ -138,20 +121,54 @@ def test_continuous_agents_gather_what_a_request_is_paid_for(
     assert site.differences() == []
 
 
-def test_small_batches_are_put_together(
-    make_site: MakeSite, server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [12, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_small_batches_are_put_together(make_site: MakeSite, server: ObjectServer, bucket: Bucket, number: int) -> None:
+    site = make_site(SparkHere())
+    site.at_publisher(
+        f"DO $$ BEGIN FOR n IN 1..{number} LOOP INSERT INTO item VALUES (n, n, n); COMMIT; END LOOP; END $$"
+    )
+    site.read_log().raise_error()
+    assert store_in_small_batches(site) == number
+    assert clean_up(site.topology).merged_batches == number
+    assert len(_batches(server, bucket)) == number + 1
+    assert site.deliver().transactions == number
+    assert site.differences() == []
+    done = clean_up_at_once(site)
+    assert (done.batches, done.orphan_folders, _batches(server, bucket)) == (1, number, [])
+
+
+def test_a_subscription_is_initialized_where_the_store_is_a_bucket(databases: DatabasesFactory, bucket: Bucket) -> None:
+    site = Site(databases(), bucket, ["public.item"], SparkHere(), [_reporting(sync_type="automatic")])
+    site.at_publisher(_ITEM)
+    insert_transactions(site, 100)
+    site.set_up()
+    insert_transactions(site, 10)
+    site.read_log().raise_error()
+    site.take_snapshot().raise_error()
+    insert_transactions(site, 3)
+    site.run()
+    assert site.at_subscriber("SELECT count(*) FROM item") == [(113,)]
+    assert site.differences() == []
+
+
+@pytest.mark.slow
+def test_continuous_agents_follow_where_each_request_takes_15_ms_more(
+    make_site: MakeSite, server: ObjectServer
 ) -> None:
     site = make_site(SparkHere())
-    insert_transactions(site, *[1] * 12)
-    site.read_log().raise_error()
-    assert store_in_small_batches(site) == 12
-    assert clean_up(site.topology).merged_batches == 12
-    assert len(_batches(server, bucket)) == 13
-    assert site.deliver().transactions == 12
+    with Proxy(server.address, delay=0.015) as proxy:
+        slow = f"http://127.0.0.1:{proxy.connection.port}"
+        given = server.connection()
+        site.connections["store"] = replace(given, options={**given.options, "endpoint_url": slow})
+        with continuous_reader(site) as reader, delivering(site) as delivery:
+            for _ in range(30):
+                insert_transactions(site, 1)
+                time.sleep(0.1)
+            reader.stop().raise_error()
+            delivery.wait_until_delivered()
+            delivery.result().raise_error()
+        site.run()
     assert site.differences() == []
-    monkeypatch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
-    done = clean_up(site.topology)
-    assert (done.batches, done.orphan_folders, _batches(server, bucket)) == (1, 12, [])
 
 
 def _refusal(site: Site) -> ConfigurationError:
@@ -162,9 +179,11 @@ def _refusal(site: Site) -> ConfigurationError:
     return problem
 
 
-def test_what_keeps_the_store_from_being_used_is_named(make_site: MakeSite, server: ObjectServer, bucket: str) -> None:
+def test_what_keeps_the_store_from_being_used_is_named(
+    make_site: MakeSite, server: ObjectServer, bucket: Bucket
+) -> None:
     site = make_site(SparkHere())
-    url = f"s3://{bucket}/a/store"
+    url = bucket.store
     site.connections["store"] = replace(server.connection(), password="another")  # noqa: S106
     problem = _refusal(site)
     assert problem.message.startswith(f"distributor.store: {url} cannot be asked to write: SignatureDoesNotMatch: ")
@@ -187,25 +206,25 @@ def _move(site: Site, store: str) -> None:
 
 
 def test_a_batch_that_is_gone_is_damaged_and_a_bucket_that_is_gone_is_not(
-    make_site: MakeSite, server: ObjectServer, bucket: str
+    make_site: MakeSite, server: ObjectServer, bucket: Bucket
 ) -> None:
     site = make_site(SparkHere())
     insert_transactions(site, 1)
     site.read_log().raise_error()
     (name,) = _batches(server, bucket)
-    kept = server.get(bucket, name)
-    server.delete(bucket, name)
+    kept = server.get(bucket.name, name)
+    server.delete(bucket.name, name)
     error = error_of(Site.deliver, site)
     assert (error.kind, error.damaged_batch) == (ErrorKind.CONFIGURATION, True)
-    assert f"restore s3://{bucket}/a/store/" in (error.remedy or "")
-    server.put(bucket, name, kept[:-100])
+    assert f"restore {bucket.store}/" in (error.remedy or "")
+    server.put(bucket.name, name, kept[:-100])
     assert error_of(Site.deliver, site).damaged_batch
     distribution_rows(site, "UPDATE mspublications SET store = 's3://absent/store'")
     error = error_of(Site.deliver, site)
     assert (error.kind, error.damaged_batch) == (ErrorKind.CONFIGURATION, False)
     assert "there is no bucket absent" in error.message
-    distribution_rows(site, f"UPDATE mspublications SET store = 's3://{bucket}/a/store'")
-    server.put(bucket, name, kept)
+    distribution_rows(site, f"UPDATE mspublications SET store = '{bucket.store}'")
+    server.put(bucket.name, name, kept)
     site.deliver().raise_error()
     assert site.differences() == []
 
@@ -220,7 +239,7 @@ def test_a_server_that_stalls_for_a_moment_costs_only_time(make_site: MakeSite, 
 
 
 def test_a_log_reader_that_is_killed_leaves_an_object_that_goes(
-    make_site: MakeSite, server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, server: ObjectServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = make_site(None)
     insert_transactions(site, 1)
@@ -230,8 +249,7 @@ def test_a_log_reader_that_is_killed_leaves_an_object_that_goes(
     site.spark = SparkHere()
     site.run()
     assert site.differences() == []
-    monkeypatch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
-    assert clean_up(site.topology).orphan_folders == 1
+    assert clean_up_at_once(site).orphan_folders == 1
     assert orphan not in _batches(server, bucket)
 
 
@@ -240,9 +258,9 @@ def test_a_server_that_is_killed_in_the_middle_of_a_batch_costs_a_retry(
     databases: DatabasesFactory, server_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ObjectServer(server_folder / "killed") as server:
-        server.make_bucket("bucket")
-        site = _described(databases(), server, "bucket", SparkHere())
-        site.at_publisher("CREATE TABLE item (id int PRIMARY KEY, xact int, note text)")
+        bucket = server.new_bucket()
+        site = Site(databases(), bucket, ["public.item"], SparkHere(), [_reporting()])
+        site.at_publisher(_ITEM)
         site.set_up()
         site.at_publisher(
             "INSERT INTO item SELECT n, n, (SELECT string_agg(md5((n * m)::text), '') FROM generate_series(1, 40) m) "
@@ -264,9 +282,8 @@ def test_a_server_that_is_killed_in_the_middle_of_a_batch_costs_a_retry(
         _run_until_it_is_up(site)
         assert site.differences() == []
         # A part of the log that was written whole before could not be removed.
-        monkeypatch.setattr(cleanup, "ORPHAN_AGE", timedelta(0))
-        clean_up(site.topology)
-        assert _batches(server, "bucket") == []
+        clean_up_at_once(site)
+        assert _batches(server, bucket) == []
 
 
 def _run_until_it_is_up(site: Site) -> None:
@@ -282,7 +299,7 @@ def _run_until_it_is_up(site: Site) -> None:
 
 
 def test_a_server_that_is_away_is_a_reason_to_run_again(
-    make_site: MakeSite, server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, server: ObjectServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(object_store._TRIES, "max_retries", 1)
     object_store._client.cache_clear()
@@ -300,15 +317,25 @@ def test_a_server_that_is_away_is_a_reason_to_run_again(
     object_store._client.cache_clear()
 
 
+def test_of_two_that_mark_a_store_the_first_one_does(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_at(bucket.store, bucket.connection)
+    # Neither sees the other's.
+    monkeypatch.setattr(object_store.ObjectStore, "read_text", lambda *_: None)
+    for text in ("first", "second"):
+        store.write_text(MARK, text)
+    monkeypatch.undo()
+    assert store.read_text(MARK) == "first"
+
+
 def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ConfigurationError, match=r"the driver obstore \(tranrepl's extra object-store\) is not"):
         store_at("s3://bucket/store").read_text(MARK)
 
 
-def test_no_secret_is_shown_and_the_client_is_not_taken_over_a_fork(server: ObjectServer, bucket: str) -> None:
+def test_no_secret_is_shown_and_the_client_is_not_taken_over_a_fork(server: ObjectServer, bucket: Bucket) -> None:
     connection = server.connection()
-    store = store_at(f"s3://{bucket}/store", connection)
+    store = store_at(f"s3://{bucket.name}/store", connection)
     assert (connection.password or "-") not in repr(store)
     assert pickle.loads(pickle.dumps(store)) == store  # noqa: S301 — as Spark does
     assert list(store.folders()) == []
@@ -323,14 +350,14 @@ def test_no_secret_is_shown_and_the_client_is_not_taken_over_a_fork(server: Obje
 
 
 def test_the_machines_own_identity_is_used_where_a_connection_has_no_keys(
-    server: ObjectServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+    server: ObjectServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = server.connection()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", connection.login or "")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", connection.password or "")
     without_keys = replace(connection, login=None, password=None)
-    assert list(store_at(f"s3://{bucket}", without_keys).problems()) == []
+    assert list(store_at(f"s3://{bucket.name}", without_keys).problems()) == []
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     # A connection's keys are its own: nothing of the machine's is mixed with them.
-    assert list(store_at(f"s3://{bucket}/beside", connection).problems()) == []
+    assert list(store_at(f"s3://{bucket.name}/beside", connection).problems()) == []
     object_store._client.cache_clear()

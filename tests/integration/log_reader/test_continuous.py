@@ -19,6 +19,7 @@ from support.continuous_reader import (
     registered_commands,
     wait_for,
 )
+from support.object_server import Bucket
 from support.observed import (
     AUDIT,
     ITEM,
@@ -59,7 +60,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return _site(databases, tmp_path / "store")
 
 
-def _site(databases: DatabasesFactory, store: Path, **log_reader: int) -> Site:
+def _site(databases: DatabasesFactory, store: Path | Bucket, **log_reader: int) -> Site:
     settings: dict[str, Any] = {"polling_interval": 0.2, "replicate_ddl": True, "log_reader": log_reader}
     site = Site(databases(), store, ["public.item"], SparkHere(), **settings)
     site.at_publisher(ITEM)
@@ -369,7 +370,10 @@ def test_one_that_finds_its_slot_moved_by_another_is_overtaken(site: Site) -> No
         pytest.param(Failpoint.ADVANCED, marks=pytest.mark.slow),
     ],
 )
-def test_one_that_is_killed_anywhere_stores_all_once_when_run_again(site: Site, failpoint: Failpoint) -> None:
+def test_one_that_is_killed_anywhere_stores_all_once_when_run_again(
+    databases: DatabasesFactory, store: Path | Bucket, failpoint: Failpoint
+) -> None:
+    site = _site(databases, store)
     site.spark = None
     numbers = iter(range(1, 1000))
     for nth in (4, 5):

@@ -125,6 +125,13 @@ def test_a_store_with_a_login_in_its_url_is_refused_without_repeating_it() -> No
     assert "hidden" not in str(raised.value)
 
 
+@pytest.mark.parametrize("store", ["s3://bucket/path?key=hidden", "gs://bucket/path?", "az://box/a#b", "file:///a?b"])
+def test_a_store_with_a_query_in_its_url_is_refused_without_repeating_it(store: str) -> None:
+    with pytest.raises(ConfigurationError, match="its URL has a query or a fragment") as raised:
+        store_at(store)
+    assert "hidden" not in str(raised.value)
+
+
 def test_a_store_below_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

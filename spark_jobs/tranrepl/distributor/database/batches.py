@@ -6,12 +6,13 @@ the batch was read from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
 
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.pending_definitions import forget_pending
@@ -212,14 +213,19 @@ class Batches:
                 remove_schema_changes(connection, record, removed[-1].last_xact_seqno)
         return removed
 
-    def folders(self, kept: timedelta) -> set[str]:
-        """Return the folders of every publication, as two may share a store: those of batches, and those that were
-        replaced less than so long ago. Those that were before are forgotten."""
-        replaced = msrepl_replaced_folders.c
+    def unregistered(self, record: PublicationRecord, found: Collection[str], age: timedelta) -> set[str]:
+        """Note which folders found in the store are no batches of any publication, as two may share a store. Return
+        those that were noted, or were replaced by a merge, so long ago, and forget them: they may be removed."""
+        left = msrepl_replaced_folders.c
         with self._database.transaction() as connection:
-            connection.execute(msrepl_replaced_folders.delete().where(replaced.replaced_time <= sa.func.now() - kept))
-            found = sa.union_all(sa.select(msrepl_batches.c.folder), sa.select(replaced.folder))
-            return set(connection.execute(found).scalars())
+            batches = set(connection.execute(sa.select(msrepl_batches.c.folder)).scalars())
+            # In order, as two clean-ups of one store may note the same ones.
+            noted = [{"folder": it, "publication_id": record.publication_id} for it in sorted(set(found) - batches)]
+            if noted:
+                connection.execute(insert(msrepl_replaced_folders).on_conflict_do_nothing(), noted)
+            mine = sa.and_(left.publication_id == record.publication_id, left.replaced_time <= sa.func.now() - age)
+            gone = connection.execute(msrepl_replaced_folders.delete().where(mine).returning(left.folder)).scalars()
+            return set(gone) - batches
 
 
 def _values(record: PublicationRecord, batch: Batch) -> dict[str, Any]:
