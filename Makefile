@@ -45,6 +45,7 @@ PARALLEL_PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses 3
 servers: env java $(BENCH)
 	@$(BUILD) postgresql
 	@$(BUILD) mariadb
+	@$(BUILD) others
 	@$(BUILD) browser
 	@$(BUILD) lineage
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what the Makefile's targets need, one of: python package bench java postgresql mariadb browser lineage
+# Builds what the Makefile's targets need, one of: python package bench java postgresql mariadb others browser lineage
 set -eu
 
 REQUIREMENTS=requirements.txt
@@ -136,6 +136,50 @@ ensure_mariadb() {
     apt_install mariadb-server-core mariadb-client-core
 }
 
+# Servers that other releases of Debian have are unpacked, and started by their own loader: nothing is installed, and the
+# machine's own lists of packages stay as they are.
+OTHERS="$VENV/servers"
+
+ensure_others() {
+    ensure_other mysql-9.7 "Ver 9" sid mysql-server-core mysqld
+    ensure_other mariadb-11.8 "Ver 11.8" trixie mariadb-server-core mariadbd
+}
+
+ensure_other() {
+    [ ! -e "$OTHERS/$1/ready" ] || return 0
+    say "Unpacking $1 of Debian's $3 for the tests (about 10 s); nothing is installed"
+    mkdir -p "$OTHERS/$1"
+    if ! sh "$0" unpack "$@" >"$OTHERS/$1/log" 2>&1; then
+        say "$1 cannot be had, its tests are skipped: $(tail -n 1 "$OTHERS/$1/log")"
+    fi
+}
+
+# usage: unpack NAME VERSION RELEASE PACKAGE PROGRAM
+unpack() {
+    command -v apt-get >/dev/null || fail "there is no apt-get"
+    home=$(cd "$OTHERS/$1" && pwd)
+    site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 1)
+    keys=$(find /usr/share/keyrings -name 'debian-archive-keyring.*' | sort | head -n 1)
+    [ -n "$site" ] && [ -n "$keys" ] || fail "apt has no archive of Debian's"
+    mkdir -p "$home/lists/partial" "$home/cache/archives/partial" "$home/etc/preferences.d"
+    cp -r /etc/apt/apt.conf.d "$home/etc/"
+    : >"$home/status"
+    printf 'deb [signed-by=%s] %s %s main\n' "$keys" "$site" "$3" >"$home/etc/sources.list"
+    cat >"$home/apt.conf" <<EOF
+Dir::Etc "$home/etc"; Dir::State "$home"; Dir::State::lists "$home/lists"; Dir::State::status "$home/status";
+Dir::Cache "$home/cache"; APT::Install-Recommends "false"; APT::Sandbox::User "$(id -un)";
+EOF
+    APT_CONFIG="$home/apt.conf" apt-get update
+    APT_CONFIG="$home/apt.conf" apt-get install -y --download-only "$4"
+    for package in "$home"/cache/archives/*.deb; do
+        case "${package##*/}" in perl* | libperl* | libdb5* | libgdbm*) ;; *) dpkg-deb -x "$package" "$home/root" ;; esac
+    done
+    rm -rf "$home/lists" "$home/cache"
+    run="$home/root/usr/lib64/ld-linux-x86-64.so.2 --library-path $home/root/usr/lib/x86_64-linux-gnu"
+    $run "$home/root/usr/sbin/$5" --no-defaults --version | grep "$2" || fail "Debian's $3 has another version"
+    touch "$home/ready"
+}
+
 ensure_browser() {
     ! command -v chromium >/dev/null || return 0
     if ! can_install; then
@@ -153,7 +197,9 @@ bench) install_bench ;;
 java) ensure_java ;;
 postgresql) ensure_postgresql ;;
 mariadb) ensure_mariadb ;;
+others) ensure_others ;;
+unpack) shift && unpack "$@" ;;
 browser) ensure_browser ;;
 lineage) install_lineage ;;
-*) fail "usage: environment.sh python | package | bench | java | postgresql | mariadb | browser | lineage" ;;
+*) fail "usage: environment.sh python | package | bench | java | postgresql | mariadb | others | browser | lineage" ;;
 esac

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pymysql
+import pytest
 
 from support.processes import dying_with_owner, free_port
 from tranrepl.connections import Connection
@@ -44,6 +45,16 @@ class MariaDbServer:
     `options` are the server's own, and win over ours.
     """
 
+    kind = "mariadb"
+    """The kind of its connections."""
+    small: Sequence[str] = (
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-buffer-pool-size=64M",
+        "--performance-schema=OFF",
+    )
+    """What lets a server take little, and be fast."""
+    replace_user = "CREATE OR REPLACE USER"
+
     def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
         self._home = home
         self._options = options
@@ -55,6 +66,12 @@ class MariaDbServer:
         self._password = secrets.token_urlsafe(18)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def require(cls) -> None:
+        """Skip the test where there is no such server."""
+        if not installed():
+            pytest.skip("MariaDB's server is not installed (Debian: mariadb-server-core)")
 
     def __enter__(self) -> Self:
         self._install()
@@ -71,7 +88,7 @@ class MariaDbServer:
     def connection(self, database: str, connection_id: str = "subscriber") -> Connection:
         return Connection(
             connection_id,
-            kind="mariadb",
+            kind=self.kind,
             host="127.0.0.1",
             port=self._port,
             login=_LOGIN,
@@ -106,12 +123,24 @@ class MariaDbServer:
 
     def _install(self) -> None:
         self._temporary.mkdir(parents=True, exist_ok=True)
+        self._make_data()
+        # Executed by the server itself when it starts, so that it never runs without a password.
+        init = self._home / "init.sql"
+        init.touch(mode=0o600)
+        init.write_text(
+            f"{self.replace_user} {_LOGIN}@'127.0.0.1' IDENTIFIED BY '{self._password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO {_LOGIN}@'127.0.0.1' WITH GRANT OPTION;\n"
+            "DROP USER IF EXISTS root@localhost, root@'127.0.0.1', root@'::1';\n",
+            encoding="utf-8",
+        )
+
+    def _make_data(self) -> None:
         installer = _program("mariadb-install-db")
         if installer is None:
             raise MariaDbError("mariadb-install-db is not installed")
         arguments = ["--no-defaults", f"--datadir={self._data}", "--auth-root-authentication-method=normal"]
         created = subprocess.run(
-            [installer, *arguments, "--skip-test-db", *_as_user()],
+            [installer, *arguments, "--skip-test-db", *as_user()],
             env=self._environment,
             capture_output=True,
             text=True,
@@ -119,28 +148,21 @@ class MariaDbServer:
         )
         if created.returncode != 0:
             raise MariaDbError(f"mariadb-install-db failed: {created.stdout}{created.stderr}")
-        # Executed by the server itself when it starts, so that it never runs without a password.
-        init = self._home / "init.sql"
-        init.touch(mode=0o600)
-        init.write_text(
-            f"CREATE OR REPLACE USER {_LOGIN}@'127.0.0.1' IDENTIFIED BY '{self._password}';\n"
-            f"GRANT ALL PRIVILEGES ON *.* TO {_LOGIN}@'127.0.0.1' WITH GRANT OPTION;\n"
-            "DROP USER IF EXISTS root@localhost, root@'127.0.0.1', root@'::1';\n",
-            encoding="utf-8",
-        )
 
-    def _start(self) -> None:
-        self._port = free_port()
+    def _server_command(self) -> list[str]:
         server = _program("mariadbd")
         if server is None:
             raise MariaDbError("mariadbd is not installed")
+        return [server, "--no-defaults", f"--datadir={self._data}", *as_user()]
+
+    def _start(self) -> None:
+        self._port = free_port()
         command = [
-            server,
+            *self._server_command(),
             # Its folder's path may be longer than a socket's can be: this one is in the data directory.
-            *("--no-defaults", f"--datadir={self._data}", "--socket=mariadb.sock", f"--port={self._port}"),
+            *("--socket=mariadb.sock", f"--port={self._port}"),
             *("--bind-address=127.0.0.1", f"--init-file={self._home / 'init.sql'}", "--skip-name-resolve"),
-            *_as_user(),
-            *("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF"),
+            *self.small,
             # What a DBA may have set, and must not matter.
             *("--sql-mode=", "--character-set-server=latin1", "--default-time-zone=+05:00"),
             *self._options,
@@ -163,10 +185,10 @@ class MariaDbServer:
                 return
             time.sleep(_POLL_SECONDS)
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        raise MariaDbError("\n".join(["MariaDB did not start:", *lines[-15:]]))
+        raise MariaDbError("\n".join([f"{self.kind} did not start:", *lines[-15:]]))
 
 
-def _as_user() -> list[str]:
+def as_user() -> list[str]:
     """Return the options to run as root where we are: as anybody else its Aria tables break below a folder that is
     root's alone.
     """

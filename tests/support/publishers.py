@@ -14,6 +14,7 @@ import psycopg
 
 from support.mariadb import MariaDbServer
 from support.site import execute
+from support.unpacked_servers import UnpackedMariaDbServer, UnpackedMySqlServer
 from tranrepl.connections import Connection
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
@@ -270,14 +271,26 @@ def of_another_kind(connection: Connection) -> Connection:
 
 _LOG_OPTIONS = (
     *("--log-bin=mariadb-bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=1"),
-    *("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1", "--gtid-strict-mode=1"),
+    *("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"),
 )
-"""A MariaDB server that can publish."""
+_GTID_OPTIONS = {
+    "mariadb": ("--gtid-strict-mode=1",),
+    "mysql": ("--gtid-mode=ON", "--enforce-gtid-consistency=ON"),
+}
+SERVERS: Mapping[str, type[MariaDbServer]] = {
+    "mariadb": MariaDbServer,
+    "mariadb-11.8": UnpackedMariaDbServer,
+    "mysql-9.7": UnpackedMySqlServer,
+}
+"""Servers of the two families."""
 
 
 @contextmanager
-def publishing_mariadb(home: Path) -> Iterator[MariaDbServer]:
-    with MariaDbServer(home, _LOG_OPTIONS) as server:
+def publishing_mariadb(home: Path, name: str = "mariadb") -> Iterator[MariaDbServer]:
+    """Start a server of `SERVERS` that can publish. Skips the test where it could not be had."""
+    of = SERVERS[name]
+    of.require()
+    with of(home, (*_LOG_OPTIONS, *_GTID_OPTIONS[of.kind])) as server:
         yield server
 
 
@@ -294,11 +307,12 @@ def mariadb_under_test(server: MariaDbServer, database: str) -> PublisherUnderTe
             yield _MariaDbSession(opened)
 
     def lose_log(_: Publisher) -> None:
-        ((lost, *_others),) = run("SHOW MASTER STATUS")
+        status = "SHOW MASTER STATUS" if server.kind == "mariadb" else "SHOW BINARY LOG STATUS"
+        ((lost, *_others),) = run(status)
         # A file that was read or written just now stays for a moment.
-        while lost in [name for name, _ in run("SHOW BINARY LOGS")]:
+        while lost in [name for name, *_ in run("SHOW BINARY LOGS")]:
             run("FLUSH BINARY LOGS")
-            ((file, *_others),) = run("SHOW MASTER STATUS")
+            ((file, *_others),) = run(status)
             run(f"PURGE BINARY LOGS TO '{file}'")
 
     def catalogue() -> object:
@@ -306,7 +320,7 @@ def mariadb_under_test(server: MariaDbServer, database: str) -> PublisherUnderTe
         return run("SHOW TABLES"), messages
 
     return PublisherUnderTest(
-        "mariadb",
+        server.kind,
         connection,
         run,
         session,

@@ -10,8 +10,8 @@ from support.mariadb import MariaDbServer
 from support.publishers import publishing_mariadb
 
 
-@pytest.fixture(scope="module")
-def mariadb_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    with publishing_mariadb(tmp_path_factory.mktemp("mariadb")) as server:
+@pytest.fixture(scope="module", params=["mariadb", pytest.param("mariadb-11.8", marks=pytest.mark.slow)])
+def mariadb_shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
+    with publishing_mariadb(tmp_path_factory.mktemp("mariadb"), request.param) as server:
         server.execute("CREATE DATABASE shop")
         yield server

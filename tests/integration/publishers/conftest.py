@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from itertools import count
 
 import pytest
@@ -18,22 +20,24 @@ from support.publishers import (
     publishing_mariadb,
 )
 
-KINDS = ("postgres", "partitioned", "mariadb")
+KINDS = (
+    *("postgres", "partitioned", "mariadb"),
+    *(pytest.param(it, marks=pytest.mark.slow) for it in ("mariadb-11.8", "mysql-9.7")),
+)
 """`partitioned`: PostgreSQL 15, where each table is partitioned."""
 
 
 @pytest.fixture(scope="session")
-def publishing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    """Return a MariaDB server that can publish."""
-    with publishing_mariadb(tmp_path_factory.mktemp("publishing")) as server:
-        yield server
+def publishing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], MariaDbServer]]:
+    """Return servers that can publish, by name, each started when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(publishing_mariadb(tmp_path_factory.mktemp("publishing"), name)))
 
 
 _numbers = count(1)
 
 
-def _database(request: pytest.FixtureRequest) -> str:
-    server: MariaDbServer = request.getfixturevalue("publishing")
+def _database(server: MariaDbServer) -> str:
     name = f"publisher{next(_numbers)}"
     server.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
     return name
@@ -48,7 +52,6 @@ def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Publisher
         case "partitioned":
             server: PostgresServer = request.getfixturevalue("debian_postgres")
             return PublisherSite(partitioned_under_test(database("publisher", server)))
-        case "mariadb":
-            return PublisherSite(mariadb_under_test(request.getfixturevalue("publishing"), _database(request)))
-        case kind:
-            raise ValueError(f"{kind}: how does a test get a database of it?")
+        case name:
+            home: MariaDbServer = request.getfixturevalue("publishing")(name)
+            return PublisherSite(mariadb_under_test(home, _database(home)))

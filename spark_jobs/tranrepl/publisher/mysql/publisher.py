@@ -69,7 +69,7 @@ _SETTINGS = {
     "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL"),
 }
 _DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
-_OLDEST, _NEWEST = (10, 6), (10, 11)
+_OLDEST, _NEWEST = (10, 6), (11, 8)
 """Versions: the newest is the one that tests run against."""
 _PROBED = Limits(1 << 62, 1 << 62)
 
@@ -215,7 +215,7 @@ class MySqlPublisher:
         if self.log.flavor is Flavor.MYSQL:
             yield ConfigurationError(
                 f"{self.where}: MySQL is not a Publisher yet: its log is read, its snapshots are not",
-                remedy="use a MariaDB server of 10.6 to 10.11",
+                remedy="use a MariaDB server of 10.6 to 11.8",
             )
             return
         with translated_errors(self.where):
@@ -223,7 +223,7 @@ class MySqlPublisher:
             if _version(version) < _OLDEST:
                 yield ConfigurationError(
                     f"{self.where}: the server is {version}, which is older than {'.'.join(map(str, _OLDEST))}",
-                    remedy="use a MariaDB server of 10.6 to 10.11",
+                    remedy="use a MariaDB server of 10.6 to 11.8",
                 )
             if self._leaves_out_others_changes():
                 yield ConfigurationError(
