@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 _SUFFIXES = ("", "_validate", "_reinitialize", "_setup", "_administer")
 _FILES = ("validation.py", "reinitialization.py", "setup.py", "administration.py", "distribution_cleanup.py")
-ALL = {*(f"purchasing{it}" for it in _SUFFIXES), "distribution_cleanup"}
+_CLEANUP = "distribution_cleanup"
+ALL = {*(f"purchasing{it}" for it in _SUFFIXES), _CLEANUP}
 
 
 @pytest.fixture
@@ -32,12 +34,13 @@ def _put_back(publications: Path) -> Iterator[None]:
     publications.mkdir(exist_ok=True)
 
 
-def _parsed(tmp_path: Path, call: str) -> tuple[set[str], list[str]]:
-    """Return the DAGs of a DAG file of three lines, and its errors."""
+def _parsed(tmp_path: Path, *calls: str) -> tuple[set[str], list[str]]:
+    """Return the DAGs of DAG files of three lines, and their errors."""
     dags = tmp_path / "dags"
     dags.mkdir()
-    lines = ["from pathlib import Path", "from tranrepl_airflow.dags import DagKind, build_dags", call]
-    (dags / "mine.py").write_text("\n".join(lines))
+    for number, call in enumerate(calls):
+        lines = ["from pathlib import Path", "from tranrepl_airflow.dags import DagKind, build_dags", call]
+        (dags / f"mine_{number}.py").write_text("\n".join(lines))
     bag = DagBag(dags)
     return set(bag.dags), list(bag.import_errors.values())
 
@@ -49,6 +52,28 @@ def test_a_folder_anywhere_gives_all_dags_of_its_publications(folder: Path, tmp_
 def test_only_some_kinds_can_be_wanted(folder: Path, tmp_path: Path) -> None:
     call = f"build_dags(Path({str(folder)!r}), DagKind.REPLICATION, DagKind.CLEANUP)"
     assert _parsed(tmp_path, call) == ({"purchasing", "distribution_cleanup"}, [])
+
+
+def test_dag_files_divide_publications_and_a_slow_or_broken_one_takes_no_other(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT", "3")
+    text = (folder / "purchasing.yaml").read_text()
+    for name in ("books", "slow", "toys"):
+        (folder / f"{name}.yaml").write_text(text.replace("publication: purchasing", f"publication: {name}"))
+    (folder / "bad.yaml").write_text("publication: [")
+    dags, errors = _parsed(
+        tmp_path,
+        f"build_dags({str(folder)!r}, names='[a-p]*')",
+        f"build_dags({str(folder)!r}, DagKind.REPLICATION, names='t*')",
+        f"build_dags({str(folder)!r}, DagKind.CLEANUP)",
+        f"build_dags({str(folder)!r}, names='s*'); __import__('time').sleep(60)",
+        f"build_dags({str(folder)!r}, names='z*') +",
+    )
+    assert dags == {*(f"{it}{end}" for it in ("purchasing", "books") for end in _SUFFIXES), "bad", "toys", _CLEANUP}
+    assert len(errors) == 2
+    assert all(any(what in it for it in errors) for what in ("AirflowTaskTimeout", "SyntaxError"))
+    assert gc.isenabled()
 
 
 def test_an_option_of_airflow_names_the_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -28,6 +29,7 @@ _PLAIN = {_TEXT, _NUMBER, f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null"}
 _COLLECTIONS = {f"{_TAG}seq", f"{_TAG}map"}
 _NO_PLAIN = {f"{_TAG}timestamp": "a date", f"{_TAG}value": "a default value"}
 _MOST_DIGITS = 30
+_DEEPEST = 1_000
 _MOST_VALUES = 1_000_000
 """A few lines whose aliases name aliases can be more values than any memory holds."""
 _PUBLICATION = re.compile(rb"^[\"']?publication[\"']?\s*:", re.MULTILINE)
@@ -55,7 +57,10 @@ def load_publication(path: Path) -> Publication:
     Raises ConfigurationError that names the file and, for each mistake, its line, the key, the value and what is
     allowed.
     """
-    return _publication(path, _read(path))
+    try:
+        return _publication(path, _read(path))
+    except RecursionError:
+        raise _not_yaml(path, 1, "lists and mappings are nested too deeply") from None
 
 
 @lru_cache(maxsize=4096)
@@ -138,8 +143,14 @@ def _names_publication(path: Path) -> bool:
 
 
 def _compose(path: Path, text: str) -> yaml.Node | None:
+    root: yaml.Node | None
+    if yaml.__with_libyaml__ and _is_shallow(text):
+        with suppress(yaml.YAMLError):
+            # Sixteen times as fast. What is wrong is for the other loader to say, in words that we know.
+            root = yaml.compose(text, yaml.CSafeLoader)
+            return root
     try:
-        root: yaml.Node | None = yaml.compose(text, yaml.SafeLoader)
+        root = yaml.compose(text, yaml.SafeLoader)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise _not_yaml(path, line, f"character U+{error.character:04X} is not allowed") from None
@@ -150,9 +161,13 @@ def _compose(path: Path, text: str) -> yaml.Node | None:
         mark = next((it for it in (reversed(marks) if unclosed else marks) if it is not None), None)
         said = ", ".join(part for part in (error.context, error.problem) if part)
         raise _not_yaml(path, mark.line + 1 if mark else 1, said) from None
-    except RecursionError:
-        raise _not_yaml(path, 1, "lists and mappings are nested too deeply") from None
     return root
+
+
+def _is_shallow(text: str) -> bool:
+    """Return whether nothing in it can be nested so deeply that libyaml's loader crashes: it counts no levels. A level
+    is a bracket, or begins in a column of its own."""
+    return max(map(len, text.splitlines()), default=0) + text.count("[") + text.count("{") < _DEEPEST
 
 
 def _not_yaml(path: Path, line: int, said: str) -> ConfigurationError:

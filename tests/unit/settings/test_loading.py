@@ -246,6 +246,12 @@ NOT_YAML: dict[str, tuple[str | bytes, str, str]] = {
     "control character": ("publication: x\nschedule: \x07\n", ":2: not valid YAML: character U+0007 is not", ""),
     "Latin 1": (b"publication: x\nschedule: caf\xe9\n", ":2: cannot be read: byte 0xe9 is not UTF-8", "save the file"),
     "UTF-16": (GOOD.encode("utf-16"), ":1: cannot be read: byte 0xff is not UTF-8", "save the file as UTF-8"),
+    "nested and closed": (
+        f"publication: {'[' * 500}{']' * 500}",
+        ":1: not valid YAML: lists and mappings are nested",
+        "",
+    ),
+    "nested in one line": ("- " * 99_999, ":1: not valid YAML: lists and mappings are nested too deeply", ""),
     "nested deeply": ("publication: " + "[" * 5000, ":1: not valid YAML: lists and mappings are nested too deeply", ""),
 }
 
