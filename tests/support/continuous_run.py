@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +28,16 @@ def written(site: Site, folder: Path, **changes: object) -> Path:
 
 def start_continuously(site: Site, file: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start it. What it says goes to `output`."""
-    environment: Mapping[str, str] = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))},
-        **connection_environment(site.connections.values()),
-    }
+    command = [str(COMMAND), "run", str(file), "--continuous", "--master", "local[1]"]
+    return start(command, connection_environment(site.connections.values()), output)
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a command with nothing of ours in its environment but what is given."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRANREPL"))}
     with _interruptible():
         return subprocess.Popen(
-            [str(COMMAND), "run", str(file), "--continuous", "--master", "local[1]"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            command, env={**inherited, **environment}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
 
 
