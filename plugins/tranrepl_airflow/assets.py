@@ -2,6 +2,11 @@
 
 Each table has two: one of ours, which names publication and subscription, and one with the address that providers of
 Airflow and OpenLineage give the same table. Sources: the `asset-uris` of Airflow's providers; OpenLineage, "Naming".
+
+The watermark is in each event's extra, and not in Airflow's `asset_state_store` (3.3) besides: a task that has an
+outlet by an alias gets no access to the state of its assets. It would have to name its own alias as an inlet, which
+costs a request at the start of every task, shows the DAG as one that waits for itself, and finds an asset from its
+second event on. Of an asset that no DAG names, which most are, each write is an error 404.
 """
 
 from __future__ import annotations

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
+import yaml
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+from airflow.dag_processing.dagbag import BundleDagBag, DagBag
 
 from support.checkout import CHECKOUT
+from tranrepl.admin.first_files import write_first_files
+from tranrepl_airflow.operators import LogReaderOperator
 
 if TYPE_CHECKING:
     from airflow.conftest import PublicationWriter
@@ -111,3 +116,31 @@ def test_the_dag_files_of_the_checkout_are_the_same_lines(
     kinds = ("replicate", "validate", "reinitialize", "set up", "administer")
     assert tags == {f"other{it}": {"other", kind} for it, kind in zip(_SUFFIXES, kinds, strict=True)}
     assert set(bag.dags) == ALL | {f"other{it}" for it in _SUFFIXES}
+
+
+def test_a_run_of_an_earlier_version_of_a_dag_bundle_has_the_settings_of_that_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "bundle"
+    for version, articles in (("1", ["public.part"]), ("2", ["public.part", "public.stock"])):
+        folder = root / version
+        folder.mkdir(parents=True)
+        write_first_files(folder, "shop", "/srv/store", lambda _: None)
+        file = folder / "publications" / "shop.yaml"
+        document = yaml.safe_load(file.read_text())
+        file.write_text(yaml.safe_dump({**document, "articles": [{"source": it} for it in articles]}))
+    bundle = {
+        "name": "ours",
+        "classpath": "support.versioned_bundle.VersionedBundle",
+        "kwargs": {"root": str(root), "refresh_interval": 60},
+    }
+    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([bundle]))
+    for begun, count in (("1", 1), (None, 2), ("1", 1)):
+        # As a worker does for a task of a run that began at a version.
+        found = DagBundlesManager().get_bundle("ours", begun)  # type: ignore[no-untyped-call]
+        file = found.path / "replication.py"
+        bag = BundleDagBag(dag_folder=file, bundle_path=found.path, bundle_name="ours", safe_mode=False)
+        task = bag.dags["shop"].task_dict["log_reader"]
+        assert isinstance(task, LogReaderOperator)
+        assert len(task.request().publication.articles) == count
+        assert task.settings_file == str(root / (begun or "2") / "publications" / "shop.yaml")

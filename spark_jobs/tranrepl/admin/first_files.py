@@ -13,7 +13,7 @@ from tranrepl.errors import ConfigurationError
 DAG_FILE = "replication.py"
 PUBLICATIONS = "publications"
 
-_DAG_TEXT = '''"""The DAGs of the publications beside this file; of some: `build_dags(folder, names="[a-m]*")`."""
+_DAG_TEXT = '''"""The DAGs of the publications beside this file: `publications/<name>.yaml`."""
 
 from pathlib import Path
 
