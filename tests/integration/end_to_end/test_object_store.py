@@ -29,6 +29,7 @@ from support.spark_here import SparkHere
 from support.stored_batches import clean_up_at_once, store_in_small_batches
 from tranrepl.admin.check import check
 from tranrepl.admin.cleanup import clean_up
+from tranrepl.admin.early_warnings import new_early_warnings
 from tranrepl.admin.publication_ends import LEFT_NOTHING, find_ends
 from tranrepl.admin.teardown import plan_teardown_at, tear_down
 from tranrepl.distributor import object_store
@@ -80,6 +81,7 @@ def test_changes_pass_through_a_bucket(make_site: MakeSite, server: ObjectServer
     ((folder,),) = distribution_rows(site, "SELECT folder FROM msrepl_batches")
     assert _batches(server, bucket) == [f"a/store/{folder}/part-0.parquet"]
     assert [it.operation for it in stored_commands(site)] == ["INSERT"] * 8
+    assert new_early_warnings(site.topology) == []
     assert clean_up(site.topology).batches == 1
     assert server.objects(bucket.name) == [f"a/store/{MARK}"]
     insert_transactions(site, 1)
