@@ -54,6 +54,9 @@ class MariaDbServer:
     )
     """What lets a server take little, and be fast."""
     replace_user = "CREATE OR REPLACE USER"
+    reset_log = "RESET MASTER"
+    reading = "REPLICATION SLAVE, BINLOG MONITOR, PROCESS"
+    """Rights on all that a Publisher asks for."""
 
     def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
         self._home = home
@@ -97,6 +100,14 @@ class MariaDbServer:
             # Reading all the world's certificates takes longer than most tests' statements.
             options={"ssl_disabled": "true"},
         )
+
+    def least_rights(self, account: str, database: str) -> list[str]:
+        """Return the statements that grant what a Publisher's page says, messages included."""
+        return [
+            f"GRANT {self.reading} ON *.* TO {account}",
+            f"GRANT SELECT ON {database}.* TO {account}",
+            f"GRANT SELECT, INSERT, DELETE, CREATE, DROP ON tranrepl.* TO {account}",
+        ]
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
         """Execute each statement by itself; return the last one's rows."""

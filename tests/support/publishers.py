@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import psycopg
+import pytest
 
 from support.mariadb import MariaDbServer
 from support.site import execute
@@ -273,9 +274,9 @@ _LOG_OPTIONS = (
     *("--log-bin=mariadb-bin", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=1"),
     *("--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"),
 )
-_GTID_OPTIONS = {
+_OPTIONS_OF = {
     "mariadb": ("--gtid-strict-mode=1",),
-    "mysql": ("--gtid-mode=ON", "--enforce-gtid-consistency=ON"),
+    "mysql": ("--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--binlog-expire-logs-auto-purge=OFF"),
 }
 SERVERS: Mapping[str, type[MariaDbServer]] = {
     "mariadb": MariaDbServer,
@@ -283,6 +284,8 @@ SERVERS: Mapping[str, type[MariaDbServer]] = {
     "mysql-9.7": UnpackedMySqlServer,
 }
 """Servers of the two families."""
+of_mariadb = pytest.mark.parametrize("mariadb_shop", ["mariadb"], indirect=True)
+"""For a test that speaks of what MariaDB alone has."""
 
 
 @contextmanager
@@ -290,7 +293,10 @@ def publishing_mariadb(home: Path, name: str = "mariadb") -> Iterator[MariaDbSer
     """Start a server of `SERVERS` that can publish. Skips the test where it could not be had."""
     of = SERVERS[name]
     of.require()
-    with of(home, (*_LOG_OPTIONS, *_GTID_OPTIONS[of.kind])) as server:
+    with of(home, (*_LOG_OPTIONS, *_OPTIONS_OF[of.kind])) as server:
+        if server.kind == "mysql":
+            # A validation compares by MD5.
+            server.execute("INSTALL COMPONENT 'file://component_classic_hashing'")
         yield server
 
 

@@ -64,6 +64,14 @@ class UnpackedMySqlServer(_UnpackedServer):
     kind = "mysql"
     small = ("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--mysqlx=OFF")
     replace_user = "CREATE USER IF NOT EXISTS"
+    reset_log = "RESET BINARY LOGS AND GTIDS"
+    reading = "REPLICATION SLAVE, REPLICATION CLIENT, BACKUP_ADMIN, XA_RECOVER_ADMIN"
+
+    def least_rights(self, account: str, database: str) -> list[str]:
+        return [
+            *super().least_rights(account, database),
+            f"GRANT SELECT ON performance_schema.log_status TO {account}",
+        ]
 
     def _make_data(self) -> None:
         self._data.parent.mkdir(parents=True, exist_ok=True)

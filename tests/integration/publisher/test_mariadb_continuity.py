@@ -22,7 +22,7 @@ def site(mariadb_shop: MariaDbServer) -> PublisherSite:
     site.server.create("u")
     # The first set-up on a server writes the table of messages.
     site.set_up("t")
-    mariadb_shop.execute("RESET MASTER")
+    mariadb_shop.execute(mariadb_shop.reset_log)
     site.begins = None
     site.set_up("t")
     return site
@@ -78,10 +78,13 @@ def _proof(site: PublisherSite, at: Registered, last: Registered) -> str | None:
     ],
 )
 def test_a_log_that_was_begun_again_is_refused_though_it_fits(
-    site: PublisherSite, before: list[str], after: list[str]
+    mariadb_shop: MariaDbServer, site: PublisherSite, before: list[str], after: list[str]
 ) -> None:
     registered = _registered(site, *before)
-    site.server.execute("TRUNCATE TABLE t", "TRUNCATE TABLE u", "RESET MASTER", *after)
+    if mariadb_shop.kind == "mysql":
+        # It has no domains, and bytes that differ in their times alone.
+        after = [it for it in after if "domain" not in it]
+    site.server.execute("TRUNCATE TABLE t", "TRUNCATE TABLE u", mariadb_shop.reset_log, *after)
     if after:
         with site.opened() as publisher:
             assert publisher.end_of_log() == registered.position

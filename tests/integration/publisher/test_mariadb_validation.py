@@ -76,6 +76,8 @@ def test_rows_are_compared_under_load_and_repaired(
     ends = replace(databases(), publisher=mariadb_shop.connection(schema, "publisher"))
     destination = "public.item"
     if kind == "mariadb":
+        if mariadb_shop.kind == "mysql":
+            pytest.skip("nobody has run MySQL as a Subscriber")
         ends = replace(ends, subscriber=mariadb_shop.connection(there, "subscriber"))
         destination = f"{there}.item"
     at_publisher(_ITEM, _rows(*range(1, 200)))

@@ -16,6 +16,7 @@ from tranrepl.mysql.session import Session
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.mysql.message_table import MESSAGES
 from tranrepl.publisher.mysql.row_filters import filter_problem
+from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.settings.publication import Article
 
 _CASCADES = 15
@@ -49,7 +50,7 @@ def describe_tables(
     columns = defaultdict(list)
     for row in session.execute(
         "SELECT table_schema, table_name, column_name, ordinal_position, column_type, is_nullable, extra, "
-        "generation_expression, COALESCE(character_set_name, '') FROM information_schema.columns "
+        "COALESCE(character_set_name, '') FROM information_schema.columns "
         f"WHERE (table_schema, table_name) IN ({wanted}) ORDER BY ordinal_position",
         values,
     ):
@@ -126,7 +127,7 @@ def _description(
 
 
 def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) -> ColumnDescription:
-    name, _, spelling, nullable, extra, expression, charset = (str(it) for it in row)
+    name, _, spelling, nullable, extra, charset = (str(it) for it in row)
     of = declared(spelling)
     type_name = of.type_name or spelling
     generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
@@ -140,7 +141,8 @@ def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) ->
         not_null=nullable == "NO",
         generation=Generation.STORED if generated else Generation.NONE,
         identity=Identity.BY_DEFAULT if "auto_increment" in extra else Identity.NONE,
-        generation_expression=expression if generated else None,
+        # In words of this server's, which no other database need understand.
+        generation_expression=None,
         generated_from=(),
         key_ordinal=key.index(name) + 1 if name in key else None,
         unique=name in unique,
@@ -189,7 +191,7 @@ def table_bytes(session: Session, table: TableName) -> int:
 
 
 def article_problems(
-    session: Session, where: str, article: Article, table: TableDescription
+    session: Session, where: str, flavor: Flavor, article: Article, table: TableDescription
 ) -> Iterator[ConfigurationError]:
     """Yield why a table cannot be published as the article asks, each with its remedy."""
     name, source = table.name, str(article.source)
@@ -198,7 +200,7 @@ def article_problems(
             f"{where}: table {source} is tranrepl's own", remedy="leave it out of the articles", article=source
         )
         return
-    yield from table_problems(session, where, table)
+    yield from table_problems(session, where, flavor, table)
     if table.kind != "table":
         return
     known = [it.name for it in table.columns]
@@ -219,7 +221,9 @@ def article_problems(
     yield from _value_problems(session, where, article, table)
 
 
-def table_problems(session: Session, where: str, table: TableDescription) -> Iterator[ConfigurationError]:
+def table_problems(
+    session: Session, where: str, flavor: Flavor, table: TableDescription
+) -> Iterator[ConfigurationError]:
     """Yield why a table cannot be published, whatever the article asks, each with its remedy."""
     name, source = table.name, str(table.name)
     if table.kind != "table":
@@ -243,7 +247,7 @@ def table_problems(session: Session, where: str, table: TableDescription) -> Ite
             remedy=f"ALTER TABLE {source} ADD PRIMARY KEY (…)",
             article=source,
         )
-    yield from _cascade_problems(session, where, name)
+    yield from _cascade_problems(session, where, flavor, name)
     if len({it.ordinal for it in table.columns}) < len(table.columns):
         yield ConfigurationError(
             f"{where}: two columns of table {source} have one number, which is made of their names",
@@ -276,20 +280,28 @@ def _value_problems(
         )
 
 
-def _cascade_problems(session: Session, where: str, table: TableName) -> Iterator[ConfigurationError]:
-    """Yield an error for each foreign key by which the server changes the table's rows without a word in its log."""
-    found = session.execute(
-        "SELECT id, ref_name FROM information_schema.innodb_sys_foreign WHERE BINARY for_name = "
-        "CONCAT(CAST(CONVERT(%s USING filename) AS BINARY), '/', CAST(CONVERT(%s USING filename) AS BINARY)) "
-        "AND type & %s",
-        [table.schema, table.table, _CASCADES],
-    )
-    for key, parent in found:
-        name = str(key).rpartition("/")[2]
+_CASCADES_OF: Mapping[Flavor, str] = {
+    # The standard's views show MariaDB's foreign keys to few.
+    Flavor.MARIADB: "SELECT SUBSTRING_INDEX(id, '/', -1), ref_name FROM information_schema.innodb_sys_foreign "
+    "WHERE BINARY for_name = CONCAT(CAST(CONVERT(%s USING filename) AS BINARY), '/', "
+    f"CAST(CONVERT(%s USING filename) AS BINARY)) AND type & {_CASCADES}",
+    Flavor.MYSQL: "SELECT constraint_name, CONCAT(unique_constraint_schema, '/', referenced_table_name) "
+    "FROM information_schema.referential_constraints WHERE constraint_schema = %s AND table_name = %s "
+    "AND (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))",
+}
+_WHY_NOT_CASCADED = {
+    Flavor.MARIADB: "the binary log says nothing of that",
+    Flavor.MYSQL: "the binary log has these rows in an order that keys do not allow, or not at all",
+}
+
+
+def _cascade_problems(session: Session, where: str, flavor: Flavor, table: TableName) -> Iterator[ConfigurationError]:
+    """Yield an error for each foreign key by which the server changes the table's rows itself."""
+    for key, parent in session.execute(_CASCADES_OF[flavor], [table.schema, table.table]):
         yield ConfigurationError(
-            f"{where}: table {table}: foreign key {name} changes its rows where {parent} changes (CASCADE or SET "
-            "NULL), and the binary log says nothing of that",
-            remedy=f"ALTER TABLE {table} DROP FOREIGN KEY {name}, and add it with ON DELETE RESTRICT ON UPDATE "
+            f"{where}: table {table}: foreign key {key} changes its rows where {parent} changes (CASCADE or SET "
+            f"NULL), and {_WHY_NOT_CASCADED[flavor]}",
+            remedy=f"ALTER TABLE {table} DROP FOREIGN KEY {key}, and add it with ON DELETE RESTRICT ON UPDATE "
             "RESTRICT; a trigger may change the rows instead: its changes are in the log",
             article=str(table),
         )

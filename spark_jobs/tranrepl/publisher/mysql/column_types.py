@@ -30,7 +30,7 @@ _PLAIN = {
     "inet4": "inet",
     "inet6": "inet",
     **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
-    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob", "binary", "varbinary"), BYTES),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob", "binary", "varbinary", "vector"), BYTES),
     **dict.fromkeys(
         (
             *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
@@ -148,6 +148,8 @@ _LOGGED = {
     ColumnType.ENUM: ("text",),
     ColumnType.SET: ("text",),
     ColumnType.GEOMETRY: (BYTES,),
+    ColumnType.VECTOR: (BYTES,),
+    ColumnType.JSON: ("text",),
     ColumnType.STRING: ("character varying", "text", BYTES, "uuid", "inet"),
     **dict.fromkeys((ColumnType.VARCHAR, ColumnType.VARCHAR_COMPRESSED), ("character varying", "text", BYTES)),
     **dict.fromkeys((ColumnType.BLOB, ColumnType.BLOB_COMPRESSED), ("text", BYTES)),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+import pymysql
+
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
@@ -14,7 +16,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.model.whole_table import ComparedColumn
 from tranrepl.mysql.comparison_statements import TEXTS, WholeMariaDbTable, floating, without_zeros
-from tranrepl.mysql.session import quoted
+from tranrepl.mysql.session import Session, error_number, quoted
 from tranrepl.publisher.mysql.column_types import DeclaredType
 from tranrepl.publisher.mysql.row_filters import condition
 
@@ -44,6 +46,22 @@ _WRITTEN: Mapping[Form, tuple[Family, ...]] = {
     Form.HEXADECIMAL: (Family.BYTES,),
 }
 """The types of the Publisher whose values can be written in a form; those that are not here take any."""
+
+
+_NO_FUNCTION = 1305
+
+
+def require_hash(session: Session, where: str) -> None:
+    """Raise ConfigurationError where the server has no MD5, which MySQL has in a component since 9.6."""
+    try:
+        session.execute("SELECT MD5('')")
+    except pymysql.err.Error as error:
+        if error_number(error) != _NO_FUNCTION:
+            raise
+        raise ConfigurationError(
+            f"{where}: rows are compared by MD5, which the server does not have",
+            remedy="INSTALL COMPONENT 'file://component_classic_hashing'",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

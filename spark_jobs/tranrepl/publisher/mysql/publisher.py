@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-import numpy as np
 import pymysql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import (
-    INCONSISTENT_DISTRIBUTION_DATABASE,
     ConfigurationError,
-    DataError,
     MissingRightError,
     MustBeReinitializedError,
     ReplicationError,
@@ -25,7 +21,7 @@ from tranrepl.model.catalogue import OldRowSetting, TableDescription
 from tranrepl.model.clock_difference import ClockDifference, measure
 from tranrepl.model.names import TableName
 from tranrepl.model.pending_definitions import DefinitionMessage
-from tranrepl.model.position import FIRST_POSITION, MARKS, Position
+from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.row_images import values as values_of_line
 from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
@@ -43,45 +39,30 @@ from tranrepl.publisher.mysql.catalogue import (
     table_names,
     tables_in,
 )
+from tranrepl.publisher.mysql.continuity import LogHistory
 from tranrepl.publisher.mysql.dump import dumping
-from tranrepl.publisher.mysql.events import GTIDS, LogCursor
 from tranrepl.publisher.mysql.log_range import BinlogRange
 from tranrepl.publisher.mysql.message_table import MESSAGES, MessageTable
 from tranrepl.publisher.mysql.messages import MessageReading
 from tranrepl.publisher.mysql.positions import (
     BinlogPositions,
-    file_number,
-    file_of,
-    offset_of,
     place_of,
     position_of,
 )
 from tranrepl.publisher.mysql.server import ServerLog, end_of_log, read_server_log
+from tranrepl.publisher.mysql.server_check import READING, kept_for, right_problems, server_problems, server_warnings
 from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot, too_long
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, RetainedLog, Say, Tables
 from tranrepl.settings.publication import Article
 from tranrepl.spelling import likeliest
 
-_SETTINGS = {
-    "binlog_format": ("ROW", "SET GLOBAL binlog_format = ROW"),
-    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL"),
-    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL"),
+_SYSTEM = {
+    Flavor.MARIADB: "CONCAT(@@server_uid, '/', @@server_id)",
+    # Subscribers have room for 32 letters.
+    Flavor.MYSQL: "REPLACE(@@server_uuid, '-', '')",
 }
-_DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
-_OLDEST, _NEWEST = (10, 6), (11, 8)
-"""Versions: the newest is the one that tests run against."""
 _PROBED = Limits(1 << 62, 1 << 62)
-
-
-def _begin(seqno: bytes) -> int:
-    """Return the place at which a transaction begins."""
-    return int.from_bytes(seqno, "big") // MARKS
-
-
-def _size(event: bytes) -> int:
-    """Return the length of an event in its file, where it has a checksum."""
-    return int.from_bytes(event[9:13], "little")
 
 
 class LoggedSchemaChanges:
@@ -185,24 +166,11 @@ class MySqlPublisher:
 
     def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
         with translated_errors(self.where):
-            ((seconds, version),) = self._session.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds, VERSION()")
-            settings = self._settings(*_DURABLE)
-        if _version(version) > _NEWEST:
-            yield (
-                f"{self.where}: the server is {version}, newer than {'.'.join(map(str, _NEWEST))}, against which this "
-                "was tested"
-            )
+            yield from server_warnings(self._session, self.where, self.log.flavor)
         unwritable = self._messages.warning()
         if unwritable is not None:
             yield unwritable
-        for name, value in settings.items():
-            if value != "1":
-                yield (
-                    f"{self.where}: {name} is {value}: after a crash the server may lack transactions that were read "
-                    f"from its log, or its log may lack some of its own. SET GLOBAL {name} = 1, and in the server's "
-                    "configuration"
-                )
-        limit = timedelta(seconds=int(seconds))
+        limit = self._kept_for()
         if limit and (longest_pause is None or limit <= longest_pause):
             pause = "no schedule says when runs come" if longest_pause is None else f"runs pause up to {longest_pause}"
             yield (
@@ -211,78 +179,30 @@ class MySqlPublisher:
                 "binlog_expire_logs_seconds = 604800 keeps it for a week"
             )
 
-    def problems(self) -> Iterator[ReplicationError]:
-        if self.log.flavor is Flavor.MYSQL:
-            yield ConfigurationError(
-                f"{self.where}: MySQL is not a Publisher yet: its log is read, its snapshots are not",
-                remedy="use a MariaDB server of 10.6 to 11.8",
-            )
-            return
+    def _kept_for(self) -> timedelta:
+        """Return after what time the server removes a file of its log; nothing where it does not."""
         with translated_errors(self.where):
-            ((version,),) = self._session.execute("SELECT VERSION()")
-            if _version(version) < _OLDEST:
-                yield ConfigurationError(
-                    f"{self.where}: the server is {version}, which is older than {'.'.join(map(str, _OLDEST))}",
-                    remedy="use a MariaDB server of 10.6 to 11.8",
-                )
-            if self._leaves_out_others_changes():
-                yield ConfigurationError(
-                    f"{self.where}: log_slave_updates is OFF: what this server applies as a replica or a cluster's "
-                    "node is not in its binary log",
-                    remedy="set log_slave_updates = ON in the server's configuration, and start it again; or publish "
-                    "from the server where the changes are made",
-                )
-            ((_, _, only, without, *_),) = self._session.execute("SHOW MASTER STATUS")
-            if only or without:
-                yield ConfigurationError(
-                    f"{self.where}: the binary log leaves databases out (binlog_do_db, binlog_ignore_db)",
-                    remedy="remove both from the server's configuration, and start it again",
-                )
-            for name, (wanted, remedy) in _SETTINGS.items():
-                ((value,),) = self._session.execute(f"SELECT @@GLOBAL.{name}")
-                if str(value).upper() != wanted:
-                    yield ConfigurationError(
-                        f"{self.where}: {name} is {value}, and must be {wanted}",
-                        remedy=f"{remedy}, and in the server's configuration; open sessions keep theirs: connect them "
-                        "again",
-                    )
+            return kept_for(self._session)
 
-    def _leaves_out_others_changes(self) -> bool:
-        """Return whether the server applies changes of others, and does not log them."""
-        settings = self._settings("log_slave_updates", "gtid_slave_pos", "wsrep_on")
-        if settings.get("log_slave_updates") == "ON":
-            return False
-        if settings.get("gtid_slave_pos") or settings.get("wsrep_on") == "ON":
-            return True
-        # It needs a right of its own, and a replica that has applied anything has a place in gtid_slave_pos.
-        with suppress(pymysql.err.Error):
-            return bool(self._session.execute("SHOW ALL SLAVES STATUS"))
-        return False
-
-    def _settings(self, *names: str) -> dict[str, str]:
-        """Return those that the server has."""
-        wanted = ", ".join("%s" for _ in names)
-        return dict(self._session.execute(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})", names))
+    def problems(self) -> Iterator[ReplicationError]:
+        with translated_errors(self.where):
+            yield from server_problems(self._session, self.where, self.log.flavor)
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         with translated_errors(self.where):
-            yield from article_problems(self._session, self.where, article, table)
+            yield from article_problems(self._session, self.where, self.log.flavor, article, table)
 
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         with translated_errors(self.where):
             user = account(self._session)
-        try:
-            with translated_errors(self.where):
-                self._session.execute("SELECT 1 FROM information_schema.innodb_sys_foreign LIMIT 0")
-        except ConfigurationError as error:
-            yield MissingRightError(
-                error.message, remedy=f"GRANT PROCESS ON *.* TO {user}: foreign keys are seen by it"
-            )
+        yield from right_problems(self._session, self.where, self.log.flavor, user)
         try:
             with dumping(self._connection, self.where, self.log.flavor, "", 4) as dump:
                 next(dump.chunks(), None)
         except ConfigurationError as error:
-            yield MissingRightError(error.message, remedy=f"GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO {user}")
+            yield MissingRightError(
+                error.message, remedy=f"GRANT {READING[self.log.flavor]} ON *.* TO {user}: the log is read by it"
+            )
         except MustBeReinitializedError:
             pass
         for name in read:
@@ -353,78 +273,24 @@ class MySqlPublisher:
 
     def identity(self, known_timeline: int | None = None) -> LogIdentity:
         with translated_errors(self.where):
-            variable = "@@server_uid" if self.log.flavor is Flavor.MARIADB else "@@server_uuid"
-            ((system,),) = self._session.execute(f"SELECT CONCAT({variable}, '/', @@server_id)")
+            ((system,),) = self._session.execute(f"SELECT {_SYSTEM[self.log.flavor]}")
         return LogIdentity(str(system), 1)
 
+    @property
+    def _history(self) -> LogHistory:
+        return LogHistory(self._session, self.log)
+
     def continuation(self, identity: LogIdentity, registered: RegisteredLog) -> Continuation:
-        place = place_of(registered.position)
-        found = self.proof(registered.position, registered.last)
-        if found is None:
-            raise self._no_such_place(place)
-        if registered.proof is not None and not self._is_of_log(registered.proof, found, registered.last):
-            raise self._another_log(place, f"({found.partition(' ')[0]})")
+        self._history.require(registered)
         return Continuation(registered.position, identity.timeline, registered.position)
 
     def require_unbroken(self, identity: LogIdentity, registered: RegisteredLog) -> None:
         self.continuation(identity, registered)
 
     def proof(self, position: Position, last: bytes | None) -> str | None:
-        """Return the last GTID of each replication domain before a place, and the event that begins the transaction;
-        None where no group ends at the place."""
-        place = place_of(position)
-        with translated_errors(self.where):
-            ((gtids,),) = self._session.execute(
-                "SELECT BINLOG_GTID_POS(%s, %s)", [self.log.file(file_of(place)), offset_of(place)]
-            )
-        if gtids is None:
-            return None
-        event = b"" if last is None else self._group_at(_begin(last))
-        return f"{','.join(sorted(str(gtids).split(',')))} {event.hex()}"
-
-    def _is_of_log(self, registered: str, found: str, last: bytes | None) -> bool:
-        """Compare proofs; where the transaction's file was purged, the GTIDs are all that there is."""
-        purged = last is not None and self.log.file(file_of(_begin(last))) not in self._files()
-        return registered == found or (purged and registered.partition(" ")[0] == found.partition(" ")[0])
-
-    def _no_such_place(self, place: int) -> MustBeReinitializedError:
-        """Return the error for a place that the log does not have, or has no more."""
-        oldest = min(map(file_number, self._files()), default=0)
-        if file_of(place) >= oldest:
-            return self._another_log(place, "no transaction's end")
-        return MustBeReinitializedError(
-            f"{self.where}: the binary log has no place {self.positions.text(position_of(place))} any more, from which "
-            "it must be read: it was purged",
-            remedy=REINITIALIZE,
-        )
-
-    def _another_log(self, place: int, found: str) -> MustBeReinitializedError:
-        return MustBeReinitializedError(
-            f"{self.where}: at {self.positions.text(position_of(place))} the binary log has {found}, and not the "
-            "transactions that were read up to there: it was reset, or the server was restored",
-            remedy=REINITIALIZE,
-            number=INCONSISTENT_DISTRIBUTION_DATABASE,
-        )
-
-    def _group_at(self, place: int) -> bytes:
-        """Return the event that begins a transaction at a place; nothing where none begins there any more."""
-        file, offset = self.log.file(file_of(place)), offset_of(place)
-        try:
-            with dumping(self._connection, self.where, self.log.flavor, file, offset) as dump:
-                cursor = LogCursor(file_of(place), offset)
-                for data, starts in dump.chunks():
-                    block = cursor.block(data, starts)
-                    for at in np.flatnonzero(np.isin(block.types, GTIDS))[:1].tolist():
-                        event = block.event(at)
-                        return event if block.places[at] - _size(event) == place else b""
-        except (DataError, MustBeReinitializedError):
-            # No event begins there. A refused login or a missing right is no reason to begin again.
-            return b""
-        return b""
-
-    def _files(self) -> dict[str, int]:
-        with translated_errors(self.where):
-            return {str(row[0]): int(row[1]) for row in self._session.execute("SHOW BINARY LOGS")}
+        """Return what lies before a place, and the event that begins the transaction; None where no group ends at the
+        place."""
+        return self._history.proof(place_of(position), last)
 
     def kept_from(self) -> Position:
         return self.end_of_log()
@@ -503,20 +369,12 @@ class MySqlPublisher:
         """Do nothing: nothing is confirmed."""
 
     def health(self) -> LogHealth:
-        with translated_errors(self.where):
-            ((seconds,),) = self._session.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
-        limit = timedelta(seconds=int(seconds))
-        kept = RetainedLog(
-            f"removed after {limit}" if limit else "until it is purged", sum(self._files().values()), None
-        )
+        limit = self._kept_for()
+        size = sum(self._history.files().values())
+        kept = RetainedLog(f"removed after {limit}" if limit else "until it is purged", size, None)
         return LogHealth(self.name, "binary log", "kept", kept, None, None)
 
     # Rows
 
     def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[MySqlSnapshot]:
-        return taken_snapshot(self._connection, self.where)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
-    return tuple(int(it) for it in re.findall(r"\d+", text)[:2])
+        return taken_snapshot(self._connection, self.where, self.log.flavor, timeout_seconds)

@@ -103,6 +103,8 @@ def _require_type(column: exp.Column, name: str, of: DeclaredType) -> None:
         ):
             return
         raise ValueError(f"{name} is an enum: allowed: it is equal to a text, or one of some")
+    if "zerofill" in of.spelling and isinstance(column.parent, (exp.Like, exp.Coalesce)):
+        raise ValueError(f"{name} has zeros before its number in a table alone (ZEROFILL): allowed: it is a number")
     if of.name not in (*_TEXTS, *_NUMBERS, *_MOMENTS):
         raise ValueError(f"{name} is of type {of.spelling}: a filter reads numbers, texts, dates, times and enums")
 

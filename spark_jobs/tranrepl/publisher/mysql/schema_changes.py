@@ -27,6 +27,7 @@ from tranrepl.publisher.mysql.events import EventType, LogCursor, Query, query_o
 from tranrepl.publisher.mysql.positions import file_of, offset_of, position_of
 from tranrepl.publisher.mysql.server import ServerLog, end_of_log
 from tranrepl.publisher.mysql.statements import Effect, meaning, why_rows_unknown
+from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.schema.difference import NO_KEY, Change, Reinitialize, Stop, difference, notes_of_what_stays
 from tranrepl.schema.messages import AlteredTable
 
@@ -39,6 +40,7 @@ _WHOLE = re.compile(r"-?\d+")
 _NUMBER = re.compile(r"-?\d+(?:\.(?P<fraction>\d+))?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?P<time> \d\d:\d\d:\d\d(?:\.(?P<fraction>\d+))?)?")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_NUMBERS = (*_INTEGERS, "decimal", "float", "double")
 _VARYING = ("varchar", "tinytext", "text", "mediumtext", "longtext")
 
 
@@ -224,8 +226,10 @@ def _tables_now(log: ServerLog, end: int, names: Sequence[TableName]) -> dict[Ta
             described = describe_tables(session, names, position_of(before))
             if any(_is_there(session, it) for it in names if it not in described):
                 continue
-            columns = {it: _columns(session, it) for it in described}
-            problems = {it: next(table_problems(session, log.where, table), None) for it, table in described.items()}
+            columns = {it: _columns(session, log.flavor, it) for it in described}
+            problems = {
+                it: next(table_problems(session, log.where, log.flavor, table), None) for it, table in described.items()
+            }
             places = _altered_again(log, end, end_of_log(session, log.flavor), names)
             # None while they were looked at: then they are so since `before`.
             if all(place <= before for place, _ in places):
@@ -268,7 +272,7 @@ def _altered_again(log: ServerLog, after: int, until: int, names: Sequence[Table
     return found
 
 
-def _columns(session: Session, table: TableName) -> dict[int, _Column]:
+def _columns(session: Session, flavor: Flavor, table: TableName) -> dict[int, _Column]:
     rows = session.execute(
         "SELECT column_name, column_type, COALESCE(character_set_name, ''), column_default, is_nullable, extra "
         "FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
@@ -276,10 +280,21 @@ def _columns(session: Session, table: TableName) -> dict[int, _Column]:
     )
     return {
         column_number(name): _Column(
-            declared(spelling), charset, default, nullable == "YES", "auto_increment" in extra.lower()
+            declared(spelling),
+            charset,
+            default if flavor is Flavor.MARIADB else _in_sql(default, spelling, extra),
+            nullable == "YES",
+            "auto_increment" in extra.lower(),
         )
         for name, spelling, charset, default, nullable, extra in rows
     }
+
+
+def _in_sql(default: str | None, spelling: str, extra: str) -> str | None:
+    """Return a default in SQL, of which MySQL's catalogue has the value."""
+    if default is None or declared(spelling).name in _NUMBERS:
+        return default
+    return f"({default})" if "DEFAULT_GENERATED" in extra else "'" + default.replace("'", "''") + "'"
 
 
 def _existing_value(column: _Column) -> tuple[bool, str | None]:

@@ -13,7 +13,7 @@ from tranrepl.publisher.mysql.table_maps import Flavor
 
 _ALL = bytes(range(256))
 _FEWEST_DIGITS = 6
-_END = {Flavor.MARIADB: "SHOW MASTER STATUS", Flavor.MYSQL: "SHOW BINARY LOG STATUS"}
+END_OF_LOG = {Flavor.MARIADB: "SHOW MASTER STATUS", Flavor.MYSQL: "SHOW BINARY LOG STATUS"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ServerLog:
 
 def end_of_log(session: Session, flavor: Flavor) -> int:
     """Return the place at which the log ends."""
-    ((name, offset, *_),) = session.execute(_END[flavor])
+    ((name, offset, *_),) = session.execute(END_OF_LOG[flavor])
     return place_at(file_number(name), int(offset))
 
 
@@ -51,7 +51,7 @@ def read_server_log(session: Session, connection: Connection, where: str) -> Ser
                 f"{where}: the server writes no binary log",
                 remedy="log_bin, server_id and binlog_format = ROW in its configuration, and start it again",
             )
-        ((name, *_),) = session.execute(_END[flavor])
+        ((name, *_),) = session.execute(END_OF_LOG[flavor])
         base, _, number = name.rpartition(".")
         return ServerLog(connection, flavor, base, max(len(number), _FEWEST_DIGITS), _charsets(session, flavor))
 

@@ -6,9 +6,11 @@ it answers who knows the snapshot's secret, over a socket, one question at a tim
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -27,9 +29,10 @@ from tranrepl.model.row_images import values as values_of_line
 from tranrepl.mysql.session import Rows, Session, connect, quoted, translated_errors
 from tranrepl.publisher.mysql.catalogue import describe_tables, spellings, table_bytes, table_number
 from tranrepl.publisher.mysql.column_types import declared
-from tranrepl.publisher.mysql.comparison import MySqlComparison, SnapshotThread
+from tranrepl.publisher.mysql.comparison import MySqlComparison, SnapshotThread, require_hash
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_number, place_at, position_of
 from tranrepl.publisher.mysql.row_filters import condition
+from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
 
 _ROWS = 5000
@@ -106,9 +109,9 @@ class MySqlSnapshot:
 
 
 @contextmanager
-def taken_snapshot(connection: Connection, where: str) -> Iterator[MySqlSnapshot]:
+def taken_snapshot(connection: Connection, where: str, flavor: Flavor, seconds: float) -> Iterator[MySqlSnapshot]:
     """Take a snapshot, and answer for it until the context ends. Raises TransientError where an XA transaction is
-    prepared: its rows are before the position, and not in the snapshot."""
+    prepared: its rows are before the position, and not in the snapshot; and where no moment was found for one."""
     with connect(connection) as session:
         with translated_errors(where):
             prepared = session.execute("XA RECOVER")
@@ -119,11 +122,8 @@ def taken_snapshot(connection: Connection, where: str) -> Iterator[MySqlSnapshot
                 )
             session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             session.execute("SET SESSION net_write_timeout = 3600, wait_timeout = 86400")
-            session.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-            status: dict[str, str] = dict(session.execute("SHOW STATUS LIKE 'binlog_snapshot_%'"))
-        position = position_of(
-            place_at(file_number(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"]))
-        )
+            place = _begun(session) if flavor is Flavor.MARIADB else _begun_between(session, where, seconds)
+        position = position_of(place)
         host = _own_address(session, where)
         secret = secrets.token_bytes(32)
         with Listener((host, 0), authkey=secret) as listener:
@@ -133,6 +133,39 @@ def taken_snapshot(connection: Connection, where: str) -> Iterator[MySqlSnapshot
                 yield MySqlSnapshot(position, MySqlSnapshotSource(listener.address, secret), answering)
             finally:
                 answering.stop()
+
+
+_BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+
+
+def _begun(session: Session) -> int:
+    """Begin a transaction that sees a snapshot of MariaDB, which knows its place in the log; return that."""
+    session.execute(_BEGIN)
+    status: dict[str, str] = dict(session.execute("SHOW STATUS LIKE 'binlog_snapshot_%'"))
+    return place_at(file_number(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"]))
+
+
+def _begun_between(session: Session, where: str, seconds: float) -> int:
+    """Begin a transaction that sees a snapshot of MySQL; return its place in the log: the same before and after."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        before = _committed_to(session)
+        session.execute(_BEGIN)
+        if _committed_to(session) == before:
+            return before
+        session.execute("ROLLBACK")
+    raise TransientError(
+        f"{where}: transactions were committed without a pause for {seconds:g} s, and a snapshot's place in the log is "
+        "known in a pause alone",
+        remedy="take the snapshot when there is less load",
+    )
+
+
+def _committed_to(session: Session) -> int:
+    """Return the place in MySQL's log up to which transactions are seen. The log itself may be written further."""
+    ((text,),) = session.execute("SELECT local FROM performance_schema.log_status")
+    local = json.loads(text)
+    return place_at(file_number(local["binary_log_file"]), int(local["binary_log_position"]))
 
 
 def _own_address(session: Session, where: str) -> str:
@@ -175,6 +208,7 @@ class _Answering:
         """Return the articles' end of a comparison; `threads` is one."""
         names = [it.source for it in articles]
         with self._one_at_a_time, translated_errors(self.where):
+            require_hash(self.session, self.where)
             tables = describe_tables(self.session, names)
             spelled = {it: spellings(self.session, it) for it in names}
             size = sum(table_bytes(self.session, it) for it in names)

@@ -97,12 +97,10 @@ def _texts(  # noqa: C901 — a table of types
             return _enum_labels(column, data.number(starts, column.bytes), charsets)
         case ColumnType.SET:
             return _set_labels(column, data.number(starts, column.bytes), charsets)
-        case ColumnType.GEOMETRY:
+        case ColumnType.GEOMETRY | ColumnType.VECTOR:
             return _hexadecimal(data, starts, lengths, type_name)
         case ColumnType.JSON:
             return _each(data, starts, lengths, json_text)
-        case ColumnType.VECTOR:
-            return _vectors(data, starts, lengths)
         case ColumnType.BLOB_COMPRESSED | ColumnType.VARCHAR_COMPRESSED:
             return _each(
                 data,
@@ -394,13 +392,6 @@ def _inflated(value: bytes, type_name: str, charset: str, of: Charsets) -> str:
     if charset != BINARY:
         return of.decoded(value, charset)
     return f"{_MARK if type_name == BYTES else ''}{value.hex().upper()}"
-
-
-def _vectors(data: LogBytes, starts: Ints, lengths: Ints) -> Texts:
-    values, offsets = _gathered(data, starts, lengths)
-    numbers = _floats(values.view(np.float32))
-    lists = pa.ListArray.from_arrays(pa.array((offsets // 4).astype(np.int32)), numbers)
-    return _of_strings(pc.binary_join_element_wise("[", pc.binary_join(lists, ","), "]", ""))
 
 
 # Labels

@@ -78,7 +78,7 @@ def _expected(group: dict[str, Any]) -> list[Change]:
         if it.get("rolled_back"):
             continue
         if "op" in it:
-            found.append((it["table"], it["op"], it.get("before"), it.get("after")))
+            found.append((it["table"], it["op"], _as_doubles(it.get("before")), _as_doubles(it.get("after"))))
         for row in it.get("rows", ()):
             operation = {"WRITE": "INSERT"}.get(it["operation"], it["operation"])
             found.append((it["table"], operation, _as_doubles(row["before"]), _as_doubles(row["after"])))
@@ -86,8 +86,16 @@ def _expected(group: dict[str, Any]) -> list[Change]:
 
 
 def _as_doubles(row: Row) -> Row:
-    """Return a recorded row with its FLOAT, of the shortest digits, as 8 bytes have it."""
-    return row and {**row, **({"fl": "0.10000000149011612"} if row.get("fl") == "0.1" else {})}
+    """Return a recorded row with its FLOAT, of the shortest digits, as 8 bytes have it, and its VECTOR as bytes."""
+    if row is None:
+        return None
+    vectors = {name: of_vector(row[name] or "") for name in ("v", "vec") if (row.get(name) or "").startswith("[")}
+    return {**row, **vectors, **({"fl": "0.10000000149011612"} if row.get("fl") == "0.1" else {})}
+
+
+def of_vector(text: str) -> str:
+    """Return the bytes of a VECTOR, in hexadecimal, of the text that was recorded."""
+    return np.array(json.loads(text), dtype="<f4").tobytes().hex().upper()
 
 
 def _rows(changes: Changes) -> list[Change]:
@@ -205,7 +213,7 @@ def test_rows_of_all_kinds_of_tables(flavor: Flavor, entry: dict[str, Any]) -> N
     data = LogBytes(np.frombuffer(b"".join(events), dtype=np.uint8))
     block = EventBlock(data, starts, starts + sizes, data.numbers(starts + 4, "u1"), np.zeros(4, np.int64), flavor)
     articles = _articles(block)
-    expected = [(row.get("before"), row.get("after")) for row in entry["rows"]]
+    expected = [(_as_doubles(row.get("before")), _as_doubles(row.get("after"))) for row in entry["rows"]]
     whole = len(next(iter(articles.values())).columns)
     refusal = "without all its columns|does not name its columns"
     if articles[next(iter(articles))].columns[0].name == "" or any(

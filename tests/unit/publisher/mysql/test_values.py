@@ -118,6 +118,8 @@ def _each() -> Iterator[Any]:
 def test_a_value_is_its_servers_text(value: dict[str, Any]) -> None:
     text = _unpacked(value, "text")
     expected = None if text is None else text.decode()
+    if value["type"].startswith("vector") and expected is not None:
+        expected = np.array(json.loads(expected), dtype="<f4").tobytes().hex().upper()
     assert _read(value) == [expected, None, expected]
 
 

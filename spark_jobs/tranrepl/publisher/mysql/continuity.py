@@ -1,0 +1,146 @@
+"""Whether a server's log is the one that was read: what lies before a place in it, and the place itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, DataError, MustBeReinitializedError
+from tranrepl.model.position import MARKS
+from tranrepl.mysql.session import Session, translated_errors
+from tranrepl.next_steps import REINITIALIZE
+from tranrepl.publisher.continuity import RegisteredLog
+from tranrepl.publisher.mysql.dump import dumping
+from tranrepl.publisher.mysql.events import GTIDS, EventBlock, EventType, LogCursor
+from tranrepl.publisher.mysql.positions import BinlogPositions, file_number, file_of, offset_of, place_of, position_of
+from tranrepl.publisher.mysql.server import ServerLog
+from tranrepl.publisher.mysql.table_maps import Flavor
+
+_FIRST = 4
+"""Where the first event of a file begins."""
+_BETWEEN = (
+    *(EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.ROTATE, EventType.STOP, EventType.HEARTBEAT),
+    *GTIDS,
+)
+"""What may follow the end of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogHistory:
+    """The log as it is now."""
+
+    session: Session
+    log: ServerLog
+
+    @property
+    def where(self) -> str:
+        return self.log.where
+
+    def files(self) -> dict[str, int]:
+        """Return the sizes of the files that the server keeps."""
+        with translated_errors(self.where):
+            return {str(row[0]): int(row[1]) for row in self.session.execute("SHOW BINARY LOGS")}
+
+    def proof(self, place: int, last: bytes | None) -> str | None:
+        """Return what lies before a place, in a word, and the event that begins a transaction; None where no group
+        ends at the place."""
+        before = self._gtids(place) if self.log.flavor is Flavor.MARIADB else self._beginning(place)
+        if before is None:
+            return None
+        event = b"" if last is None else self._group_at(_begin(last))
+        return f"{before} {event.hex()}"
+
+    def require(self, registered: RegisteredLog) -> None:
+        """Raise MustBeReinitializedError where what is registered is not of this log."""
+        place = place_of(registered.position)
+        found = self.proof(place, registered.last)
+        if found is None:
+            raise self._no_such_place(place)
+        if registered.proof is not None and not self._is_of_log(registered.proof, found, registered.last):
+            is_named = self.log.flavor is Flavor.MARIADB
+            raise self._another_log(place, f"({found.partition(' ')[0]})" if is_named else "others")
+
+    def _gtids(self, place: int) -> str | None:
+        """Return the last GTID of each of MariaDB's replication domains before a place."""
+        with translated_errors(self.where):
+            ((gtids,),) = self.session.execute(
+                "SELECT BINLOG_GTID_POS(%s, %s)", [self.log.file(file_of(place)), offset_of(place)]
+            )
+        return None if gtids is None else ",".join(sorted(str(gtids).split(",")))
+
+    def _beginning(self, place: int) -> str | None:
+        """Return how the place's file begins: the GTIDs before it, and the event that begins its first transaction,
+        which holds a time to the microsecond; None where no group ends at the place."""
+        found = []
+        try:
+            following = next(self._events(place), None)
+            if following is not None and following[0].types[following[1]] not in _BETWEEN:
+                return None
+            for block, at in self._events(place - offset_of(place) + _FIRST):
+                if block.places[at] > place:
+                    break
+                if block.types[at] in (EventType.PREVIOUS_GTIDS, *GTIDS):
+                    found.append(block.event(at).hex())
+                if block.types[at] in GTIDS:
+                    break
+        except (DataError, MustBeReinitializedError):
+            # No event begins there. A refused login or a missing right is no reason to begin again.
+            return None
+        return ":".join(found)
+
+    def _group_at(self, place: int) -> bytes:
+        """Return the event that begins a transaction at a place; nothing where none begins there any more."""
+        try:
+            for block, at in self._events(place):
+                if block.types[at] in GTIDS:
+                    event = block.event(at)
+                    return event if block.places[at] - _size(event) == place else b""
+        except (DataError, MustBeReinitializedError):
+            return b""
+        return b""
+
+    def _events(self, place: int) -> Iterator[tuple[EventBlock, int]]:
+        """Yield the events that begin at a place or after it: a block, and an index in it."""
+        file, offset = self.log.file(file_of(place)), offset_of(place)
+        with dumping(self.log.connection, self.where, self.log.flavor, file, offset) as dump:
+            cursor = LogCursor(file_of(place), offset)
+            for data, starts in dump.chunks():
+                block = cursor.block(data, starts)
+                for at in np.flatnonzero(block.places > place).tolist():
+                    yield block, at
+
+    def _is_of_log(self, registered: str, found: str, last: bytes | None) -> bool:
+        """Compare proofs; where the transaction's file was purged, what lies before the place is all that there is."""
+        purged = last is not None and self.log.file(file_of(_begin(last))) not in self.files()
+        return registered == found or (purged and registered.partition(" ")[0] == found.partition(" ")[0])
+
+    def _no_such_place(self, place: int) -> MustBeReinitializedError:
+        """Return the error for a place that the log does not have, or has no more."""
+        oldest = min(map(file_number, self.files()), default=0)
+        if file_of(place) >= oldest:
+            return self._another_log(place, "no transaction's end")
+        return MustBeReinitializedError(
+            f"{self.where}: the binary log has no place {BinlogPositions().text(position_of(place))} any more, from "
+            "which it must be read: it was purged",
+            remedy=REINITIALIZE,
+        )
+
+    def _another_log(self, place: int, found: str) -> MustBeReinitializedError:
+        return MustBeReinitializedError(
+            f"{self.where}: at {BinlogPositions().text(position_of(place))} the binary log has {found}, and not the "
+            "transactions that were read up to there: it was reset, or the server was restored",
+            remedy=REINITIALIZE,
+            number=INCONSISTENT_DISTRIBUTION_DATABASE,
+        )
+
+
+def _begin(seqno: bytes) -> int:
+    """Return the place at which a transaction begins."""
+    return int.from_bytes(seqno, "big") // MARKS
+
+
+def _size(event: bytes) -> int:
+    """Return the length of an event in its file, where it has a checksum."""
+    return int.from_bytes(event[9:13], "little")

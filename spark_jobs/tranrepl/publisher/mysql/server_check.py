@@ -1,0 +1,129 @@
+"""What a server must be set to so that its log can be published, and the rights that reading it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+
+import pymysql
+
+from tranrepl.errors import ConfigurationError, MissingRightError, ReplicationError
+from tranrepl.mysql.session import Session, translated_errors
+from tranrepl.publisher.mysql.server import END_OF_LOG
+from tranrepl.publisher.mysql.table_maps import Flavor
+
+_SETTINGS: Mapping[str, tuple[str, str]] = {
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = ROW"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = FULL"),
+    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL"),
+    # Of MySQL alone.
+    "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
+}
+_DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
+_NAMES = {Flavor.MARIADB: "MariaDB", Flavor.MYSQL: "MySQL"}
+_OLDEST = {Flavor.MARIADB: (10, 6), Flavor.MYSQL: (9, 7)}
+_NEWEST = {Flavor.MARIADB: (11, 8), Flavor.MYSQL: (9, 7)}
+"""Those that tests run against."""
+_APPLIED = {Flavor.MARIADB: "log_slave_updates", Flavor.MYSQL: "log_replica_updates"}
+_REPLICAS = {Flavor.MARIADB: "SHOW ALL SLAVES STATUS", Flavor.MYSQL: "SHOW REPLICA STATUS"}
+READING = {
+    Flavor.MARIADB: "REPLICATION SLAVE, BINLOG MONITOR",
+    Flavor.MYSQL: "REPLICATION SLAVE, REPLICATION CLIENT",
+}
+_RIGHTS: Mapping[Flavor, Mapping[str, str]] = {
+    Flavor.MARIADB: {
+        "SELECT 1 FROM information_schema.innodb_sys_foreign LIMIT 0": "PROCESS ON *.* TO {}: foreign keys are seen by "
+        "it"
+    },
+    Flavor.MYSQL: {
+        "SELECT local FROM performance_schema.log_status": "BACKUP_ADMIN ON *.* TO {0}; GRANT SELECT ON "
+        "performance_schema.log_status TO {0}: a snapshot's place in the log is seen by it",
+        "XA RECOVER": "XA_RECOVER_ADMIN ON *.* TO {}: prepared transactions are seen by it",
+    },
+}
+"""What must be possible, and what is granted where it is not."""
+
+
+def server_warnings(session: Session, where: str, flavor: Flavor) -> Iterator[str]:
+    ((version,),) = session.execute("SELECT VERSION()")
+    if _version(version) > _NEWEST[flavor]:
+        newest = ".".join(map(str, _NEWEST[flavor]))
+        yield f"{where}: the server is {version}, newer than {newest}, against which this was tested"
+    for name, value in _settings(session, *_DURABLE).items():
+        if value != "1":
+            yield (
+                f"{where}: {name} is {value}: after a crash the server may lack transactions that were read from its "
+                f"log, or its log may lack some of its own. SET GLOBAL {name} = 1, and in the server's configuration"
+            )
+
+
+def kept_for(session: Session) -> timedelta:
+    """Return after what time the server removes a file of its log; nothing where it does not."""
+    found = _settings(session, "binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge")
+    is_removed = found.get("binlog_expire_logs_auto_purge") != "OFF"
+    return timedelta(seconds=int(found["binlog_expire_logs_seconds"]) if is_removed else 0)
+
+
+def server_problems(session: Session, where: str, flavor: Flavor) -> Iterator[ReplicationError]:
+    ((version,),) = session.execute("SELECT VERSION()")
+    oldest, newest = (".".join(map(str, it[flavor])) for it in (_OLDEST, _NEWEST))
+    if _version(version) < _OLDEST[flavor]:
+        yield ConfigurationError(
+            f"{where}: the server is {version}, older than {oldest}: a log of it was never read",
+            remedy=f"use {_NAMES[flavor]} {oldest}" + ("" if oldest == newest else f" to {newest}"),
+        )
+    if _leaves_out_others_changes(session, flavor):
+        yield ConfigurationError(
+            f"{where}: {_APPLIED[flavor]} is OFF: what this server applies as a replica or a cluster's node is not in "
+            "its binary log",
+            remedy=f"set {_APPLIED[flavor]} = ON in the server's configuration, and start it again; or publish from "
+            "the server where the changes are made",
+        )
+    ((_, _, only, without, *_),) = session.execute(END_OF_LOG[flavor])
+    if only or without:
+        yield ConfigurationError(
+            f"{where}: the binary log leaves databases out (binlog_do_db, binlog_ignore_db)",
+            remedy="remove both from the server's configuration, and start it again",
+        )
+    for name, value in _settings(session, *_SETTINGS).items():
+        wanted, remedy = _SETTINGS[name]
+        if value.upper() != wanted:
+            yield ConfigurationError(
+                f"{where}: {name} is {value}, and must be {wanted or 'empty'}",
+                remedy=f"{remedy}, and in the server's configuration; open sessions keep theirs: connect them again",
+            )
+
+
+def _leaves_out_others_changes(session: Session, flavor: Flavor) -> bool:
+    """Return whether the server applies changes of others, and does not log them."""
+    settings = _settings(session, _APPLIED[flavor], "gtid_slave_pos", "wsrep_on")
+    if settings.get(_APPLIED[flavor]) == "ON":
+        return False
+    if settings.get("gtid_slave_pos") or settings.get("wsrep_on") == "ON":
+        return True
+    # It may need a right of its own; a replica of MariaDB that has applied anything has a place in gtid_slave_pos.
+    with suppress(pymysql.err.Error):
+        return bool(session.execute(_REPLICAS[flavor]))
+    return False
+
+
+def right_problems(session: Session, where: str, flavor: Flavor, user: str) -> Iterator[MissingRightError]:
+    for statement, grant in _RIGHTS[flavor].items():
+        try:
+            with translated_errors(where):
+                session.execute(statement)
+        except ConfigurationError as error:
+            yield MissingRightError(error.message, remedy=f"GRANT {grant.format(user)}")
+
+
+def _settings(session: Session, *names: str) -> dict[str, str]:
+    """Return those that the server has."""
+    wanted = ", ".join("%s" for _ in names)
+    return dict(session.execute(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})", names))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(it) for it in re.findall(r"\d+", text)[:2])
