@@ -13,7 +13,7 @@ from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
 from tranrepl.admin.recorded_definitions import waiting_warnings
 from tranrepl.admin.sequences import sequence_warnings
-from tranrepl.admin.settings_check import clashes, not_propagated
+from tranrepl.admin.settings_check import clashes, large_objects, not_propagated
 from tranrepl.admin.unread_alterations import UnreadAlteration, missing_table, unread_alterations
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.rights import right_problems
@@ -152,7 +152,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.collect(partial(_store, checked, topology, database))
         checked.collect(lambda: _publisher(checked, database, publisher, registered))
         followed = following(checked.topology, registered)
-        checked.warnings.extend(not_propagated(followed.publication))
+        checked.warnings.extend([*not_propagated(followed.publication), *large_objects(checked.tables)])
         checked.collect(lambda: clashes(followed))
         checked.collect(lambda: _distributor(database))
         for subscription in followed.publication.subscriptions:

@@ -8,6 +8,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.commands import Method
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.capabilities import Capabilities
 from tranrepl.subscriber.procedure_names import shared_names, shared_tables
 from tranrepl.topology import Topology
@@ -24,6 +25,17 @@ def not_propagated(publication: Publication) -> Iterator[str]:
                     f"article {article.source}: {option}: NONE also drops the {half} of an UPDATE that is sent as "
                     "DELETE and INSERT, or that moves a row across the row filter"
                 )
+
+
+def large_objects(tables: PublishedTables) -> Iterator[str]:
+    """Yield a warning for each article with columns that may name large objects: what those hold is in no table."""
+    for article, table in tables:
+        named = [it.name for it in table.published(article.columns) if it.base_type_name == "oid"]
+        if named:
+            yield (
+                f"article {article.source}: {', '.join(named)}: where a value is the number of a large object, its "
+                "contents stay at the Publisher"
+            )
 
 
 def clashes(topology: Topology) -> Iterator[ReplicationError]:
