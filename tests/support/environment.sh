@@ -113,16 +113,17 @@ install_java() {
 }
 
 ensure_postgresql() {
-    [ ! -x /usr/lib/postgresql/15/bin/postgres ] || return 0
+    [ ! -x /usr/lib/postgresql/15/bin/postgres ] || [ ! -x /usr/sbin/pgbouncer ] || return 0
     if ! can_install; then
-        say "Debian's postgresql-15 is missing, its tests are skipped. As root: apt-get install postgresql-15"
+        say "Debian's postgresql-15 and pgbouncer are not both there, tests are skipped."
+        say "As root: apt-get install postgresql-15 pgbouncer"
         return 0
     fi
-    say "Installing Debian's postgresql-15 for the tests (about 30 s); no cluster is created"
+    say "Installing Debian's postgresql-15 and pgbouncer for the tests (about 30 s); no cluster is created"
     mkdir -p /etc/postgresql-common
     [ -e /etc/postgresql-common/createcluster.conf ] ||
         echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
-    apt_install postgresql-15
+    apt_install postgresql-15 pgbouncer
 }
 
 ensure_mariadb() {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
@@ -91,12 +92,35 @@ SETTINGS_AFTER_OPTIONS = " UNION ALL ".join(
 """What `session_options` leaves to a query, as not every server knows it."""
 
 
-def set_session(session: Session) -> None:
-    """Give a session in autocommit mode our settings, whatever its role's are, in one round trip.
+def set_session(session: Session) -> int:
+    """Give a session in autocommit mode our settings, whatever its role's are, in one round trip. Returns the number of
+    the server's process.
 
     By SET: a query would take a snapshot first, for which a deferrable transaction waits.
     """
-    session.execute(_set_statements(since_17=session.info.server_version >= _TRANSACTION_TIMEOUT_VERSION))
+    cursor = session.execute(_set_statements(since_17=session.info.server_version >= _TRANSACTION_TIMEOUT_VERSION))
+    while cursor.nextset():
+        pass
+    ((process,),) = cursor.fetchall()
+    return int(process)
+
+
+_OWN = "tranrepl.own_session"
+
+
+def _require_own_session(session: Session, connection: Connection, parameters: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError where what is between us and the server, which names another process, gives the server's
+    session to others between two transactions: settings, prepared statements and locks would be theirs."""
+    mark = secrets.token_hex(8)
+    session.execute("SELECT pg_catalog.set_config(%s, %s, false)", [_OWN, mark])
+    # A pooler gives what was used last.
+    with psycopg.connect(**parameters, autocommit=True) as another:
+        found = another.execute("SELECT pg_catalog.current_setting(%s, true)", [_OWN]).fetchone()
+    if found == (mark,):
+        raise ConfigurationError(
+            f"connection {connection}: a pooler gives the server's sessions to others between two transactions",
+            remedy="connect to the server itself; or, in PgBouncer, pool_mode = session for this user",
+        )
 
 
 @cache
@@ -107,7 +131,7 @@ def _set_statements(*, since_17: bool) -> bytes:
         sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.SQL(", ").join(map(sql.Literal, value.split(", "))))
         for name, value in settings.items()
     )
-    return statements.as_string(None).encode()
+    return f"{statements.as_string(None)}; SELECT pg_catalog.pg_backend_pid()".encode()
 
 
 _LEAVE_SAFE_PATH = "SET LOCAL search_path TO DEFAULT"
@@ -164,8 +188,9 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
     Raises ConfigurationError where the server refuses us, TransientError where it cannot be reached.
     """
     require_postgres(connection)
+    parameters: Any = connection.libpq_parameters(application_name)
     try:
-        session = psycopg.connect(**connection.libpq_parameters(application_name), autocommit=True)  # type: ignore[arg-type]
+        session = psycopg.connect(**parameters, autocommit=True)
     except psycopg.OperationalError as error:
         raise _refused(connection, error) from None
     except psycopg.ProgrammingError as error:
@@ -178,7 +203,8 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
         )
     try:
         with translated_errors(f"connection {connection}"):
-            set_session(session)
+            if set_session(session) != session.info.backend_pid:
+                _require_own_session(session, connection, parameters)
     except ReplicationError:
         session.close()
         raise
