@@ -64,7 +64,7 @@ def test_the_page_on_scaling_out_is_typed_on_kubernetes_with_a_bucket_and_tells_
 ) -> None:
     site = Site(databases(), bucket, ARTICLES, subscriptions=[_STREAMS])
     site.at_publisher(TABLES)
-    settings = _block("properties").replace("worker.example", "127.0.0.1")
+    settings = _block("text").replace("worker.example", "127.0.0.1")
     assert f"spark.executor.instances {WORKERS}" in settings
     events = _event_log(tmp_path, *settings.splitlines())
     image = {"PYTHONPATH": str(LIBRARY), "SPARK_LOCAL_IP": "127.0.0.1"}
