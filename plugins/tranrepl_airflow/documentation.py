@@ -86,7 +86,7 @@ ADMINISTRATION_TASKS = {
     AdministrationAction.RETRY: "Lets the subscription's next delivery begin with the transaction, though it was "
     "delivered before.\n",
     AdministrationAction.ACKNOWLEDGE: "Acknowledges the publication's unresolved errors, as `tranrepl status FILE "
-    "--acknowledge` does: they stay in the history, and count no more.\n",
+    "--acknowledge` does: they stay in the history, and no longer count.\n",
     AdministrationAction.TEST_ALERT: "Sends one test alert by each notifier, as `tranrepl alert FILE --test` does.\n",
     AdministrationAction.CLEANUP: "Removes stored commands and history that this publication no longer needs, as "
     "`distribution_cleanup` does.\n",

@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, str] = {
     "tranrepl distribute FILE --single-connection": "finishes a batch that streams have left unfinished",
     "tranrepl exec FILE --sql SCRIPT.sql": "runs a script at every Subscriber, at its place among the commands",
     "tranrepl status FILE": "shows the state of every agent, and its last error",
-    "tranrepl status FILE --acknowledge": "lets unresolved errors count no more",
+    "tranrepl status FILE --acknowledge": "stops counting unresolved errors",
     "tranrepl browse FILE": "shows the stored commands",
     "tranrepl browse FILE --from XACT_SEQNO --to XACT_SEQNO": "shows the commands of a transaction",
     "tranrepl trace FILE": "posts a tracer token",
@@ -63,6 +63,7 @@ COMMANDS: Mapping[str, str] = {
 """All commands of messages, with the purpose of each. `named` puts names in the place of the words in capitals."""
 
 LONGEST_COMMAND = 1000
+_LONGEST_KEY = 200
 """Characters of a stored command that are shown."""
 
 _COMMAND = re.compile(r"`tranrepl [^`]*`")
@@ -107,7 +108,7 @@ def next_steps(error: ErrorReport, place: Place) -> tuple[NextStep, ...]:
         return (
             NextStep("the cause may be gone by now: the next run continues from here", f"tranrepl run {file}{only}"),
         )
-    if error.xact_seqno is None:
+    if error.xact_seqno is None or error.damaged_batch:
         return ()
     seqno = f"0x{error.xact_seqno}"
     look = NextStep("look at the transaction", f"tranrepl browse {file} --from {seqno} --to {seqno}")
@@ -158,7 +159,7 @@ def facts(error: ErrorReport) -> dict[str, str]:
         "transaction": f"0x{error.xact_seqno}" if error.xact_seqno else "",
         "command": "" if error.command_id is None else str(error.command_id),
         "article": one_line(error.article or ""),
-        "key": error.key or "",
+        "key": with_short_key(error.key or "", error),
     }
     return {name: value for name, value in known.items() if value}
 
@@ -176,7 +177,7 @@ def step_lines(error: ErrorReport, place: Place) -> Iterator[str]:
 
 def error_block(error: ErrorReport, place: Place) -> str:
     """Return all there is to say of an error, with the stored command: for those who may see the rows."""
-    lines = [one_event(named(error.message, place, error.article))]
+    lines = [one_event(named(with_short_key(error.message, error), place, error.article))]
     shown = facts(error)
     if error.command:
         shown["stored as"] = shortened(error.command)
@@ -186,6 +187,12 @@ def error_block(error: ErrorReport, place: Place) -> str:
         lines += ["", one_event(f"→ {named(error.remedy, place, error.article)}")]
     steps = list(step_lines(error, place))
     return "\n".join([*lines, *(["", *steps] if steps else [])])
+
+
+def with_short_key(text: str, error: ErrorReport) -> str:
+    """Return a text of the error with the beginning of its row's key, where that is long."""
+    key = error.shown_key or ""
+    return text if len(key) <= _LONGEST_KEY else text.replace(key, f"{key[:_LONGEST_KEY]}… ({len(key):,} characters)")
 
 
 def shortened(command: str) -> str:

@@ -259,7 +259,10 @@ def test_a_publication_that_is_not_set_up_says_what_to_do(
     connection = database("monitored")
     _lead_to(connection, monkeypatch)
     with _client(ADMIN) as client:
-        assert "is not set up for this version → run `tranrepl setup FILE`" in client.get(f"/publication/{NAME}").text
+        assert (
+            "is not set up for this version → run <code>tranrepl setup FILE</code>"
+            in client.get(f"/publication/{NAME}").text
+        )
         make_large_history(connection, _SMALL, "another")
         for part in _PAGES:
             assert "Not set up yet: set it up on" in client.get(f"/publication/{NAME}{part}").text, part

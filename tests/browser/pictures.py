@@ -47,7 +47,7 @@ _HISTORY = """
 INSERT INTO {table} (id, publication_id, {more} runstatus, start_time, time, duration, comments, delivered_transactions,
                      delivered_commands, delivery_rate, delivery_latency, commands_by_article)
 SELECT -n, publication_id, {value} 2, at - interval '4 s', at, 4,
-       format('%s transactions with %s commands delivered.', 30 + n % 40, 60 + n * 7 % 300), 30 + n % 40,
+       format('%s transactions with %s commands {done}.', 30 + n % 40, 60 + n * 7 % 300), 30 + n % 40,
        60 + n * 7 % 300, 15 + n % 60, 900 + n * 37 % 2100, json_build_object('public.item', 60 + n * 7 % 300)
   FROM {source}, generate_series(1, 280) n, LATERAL (SELECT now() - interval '5 min' * n AS at) a
 """
@@ -76,8 +76,8 @@ UPDATE msdistribution_history SET comments = 'The snapshot is being delivered.',
 def _made(site: Site) -> None:
     """Give a publication a day of history."""
     distribution = site.connections[site.publication.distributor.connection]
-    stored = {"table": "mslogreader_history", "more": "", "value": "", "source": "mspublications"}
-    delivered = {"table": "msdistribution_history", "source": "mssubscriptions"}
+    stored = {"table": "mslogreader_history", "more": "", "value": "", "source": "mspublications", "done": "stored"}
+    delivered = {"table": "msdistribution_history", "source": "mssubscriptions", "done": "delivered"}
     number = {"more": "subscription_id,", "value": "subscription_id,"}
     for statement in (
         _HISTORY.format(**stored),

@@ -34,6 +34,7 @@ def test_a_publisher_without_an_answer_is_told_in_its_row(chromium: Browser, mon
         _refresh(page)
         row = frame_of(page).locator("tbody", has=page.get_by_role("link", name="away"))
         expect(row).to_contain_text("Publisher: connection away_publisher", timeout=PATIENCE_MILLISECONDS)
+        expect(row).to_contain_text("Publisher away")
         expect(row).to_contain_text("Idle")
 
 

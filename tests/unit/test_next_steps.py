@@ -98,6 +98,14 @@ def test_a_long_command_is_cut_and_says_so() -> None:
     assert line.count("x") == LONGEST_COMMAND
 
 
+def test_a_long_key_is_cut_in_the_message_too() -> None:
+    key = f"url = {'x' * 5000}"
+    report = DUPLICATE.report.model_copy(update={"message": f"no row with {key}", "key": key})
+    block = error_block(report, PLACE)
+    assert block.count("x… (5,006 characters)\n") == 2
+    assert block.count("x" * 195) == 0
+
+
 @pytest.mark.parametrize(
     ("remedy", "filled"),
     [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from markupsafe import Markup
+
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.printable import a_second
+from tranrepl.printable import a_second, printable
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _SIZES = ("B", "kB", "MB", "GB", "TB")
@@ -14,6 +17,7 @@ _THOUSAND = 1000
 _BELOW_IN_MILLISECONDS = 0.095
 """Seconds; from there on, one decimal says it."""
 _FEWEST_POINTS = 3
+_COMMAND = re.compile(r"`(tranrepl [^`\n]+)`")
 UNKNOWN = "\u2013"
 
 
@@ -77,6 +81,12 @@ def size(count: int | None) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= _THOUSAND
     return f"{value:.1f} {_SIZES[-1]}"
+
+
+def with_commands(text: str) -> Markup:
+    """Return a text whose commands of ours look as such. Backticks in a statement of SQL are its own."""
+    parts = enumerate(_COMMAND.split(printable(text)))
+    return Markup("").join(Markup("<code>{}</code>").format(it) if at % 2 else it for at, it in parts)
 
 
 def points(values: Sequence[int | None], width: int, height: int) -> list[str]:

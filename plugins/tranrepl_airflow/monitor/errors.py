@@ -15,7 +15,7 @@ from tranrepl.distributor.database.errors import Failure, RecordedError, newest_
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.stored_commands import first_transaction
 from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, VALIDATION_FAILED, ErrorKind
-from tranrepl.next_steps import Place, named, step_lines
+from tranrepl.next_steps import Place, named, step_lines, with_short_key
 from tranrepl_airflow.monitor.publications import MonitoredPublication
 
 WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."
@@ -83,7 +83,7 @@ class ShownError(BaseModel):
             subscription=error.subscription,
             kind=report.kind,
             number=report.number,
-            text=named(error.text, place, report.article) if values else WITHHELD,
+            text=named(with_short_key(error.text, report), place, report.article) if values else WITHHELD,
             article=report.article,
             xact_seqno=f"0x{report.xact_seqno}" if report.xact_seqno else None,
             command_id=report.command_id,
@@ -127,7 +127,8 @@ class ErrorQuestion:
         shown = ShownError.of(error, self.settings_file, values=self.may_edit)
         shown.times, shown.first, shown.open = failure.times, failure.first, is_open
         if self.may_edit:
-            shown.key, shown.command = error.report.key, error.report.command
+            shown.key = with_short_key(error.report.key or "", error.report) or None
+            shown.command = error.report.command
             if shown.open:
                 place = Place(self.settings_file, error.subscription or "")
                 shown.next_steps = list(step_lines(error.report, place))

@@ -90,6 +90,11 @@ class LogReader(BaseModel):
     """None before the Publisher's first answer."""
     failed: bool
 
+    @property
+    def publisher_is_away(self) -> bool:
+        """Whether the Publisher did not answer: how the last run went is not how the next one will."""
+        return self.retained is not None and self.retained.problem is not None
+
 
 class CurrentWarning(BaseModel):
     """An early warning whose reason is still there; its alert is sent once."""
@@ -125,10 +130,12 @@ class MonitoredState(BaseModel):
         """The rank of what is worst, 0 first."""
         if self.problem is not None:
             return -1
-        if self.log_reader is not None and self.log_reader.failed:
+        reader = self.log_reader
+        if reader is not None and reader.failed:
             return _ORDER[SubscriptionState.FAILED]
         ranks = [_ORDER[it.state] for it in self.subscriptions]
-        return min([*ranks, _ORDER[SubscriptionState.PERFORMANCE_CRITICAL]] if self.warnings else ranks, default=_NONE)
+        is_warned = bool(self.warnings) or (reader is not None and reader.publisher_is_away)
+        return min([*ranks, _ORDER[SubscriptionState.PERFORMANCE_CRITICAL]] if is_warned else ranks, default=_NONE)
 
     def warnings_of(self, subscription: str) -> list[CurrentWarning]:
         """Return the warnings of one subscription, or, without its name, of none of them alone."""
@@ -140,7 +147,7 @@ class MonitoredState(BaseModel):
         return bool(
             self.problem is not None
             or self.warnings
-            or (reader is not None and (reader.failed or (reader.retained and reader.retained.problem)))
+            or (reader is not None and (reader.failed or reader.publisher_is_away))
             or any(it.needs_attention for it in self.subscriptions)
         )
 

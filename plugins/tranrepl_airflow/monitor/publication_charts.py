@@ -143,7 +143,8 @@ class _Drawing:
         scale = self._time_scale([*(it.p99 for it in each if it), *of_tokens])
         bars = [it for at, of_part in enumerate(each) if of_part for it in _stacked(scale, at, of_part)]
         marks = [_mark(scale, it) for it in tokens]
-        return self._plot(LATENCY, scale, None if bars or tokens else _NOTHING, bars=bars, marks=marks)
+        words = LATENCY if tokens else replace(LATENCY, legend=LATENCY.legend[:-1])
+        return self._plot(words, scale, None if bars or tokens else _NOTHING, bars=bars, marks=marks)
 
     def legs(self) -> Plot:
         """Draw how long each leg took."""

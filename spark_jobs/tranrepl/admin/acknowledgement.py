@@ -1,4 +1,4 @@
-"""Errors that a person has seen, and that need nothing more: they stay in the history, and count no more."""
+"""Errors that a person has seen, and that need nothing more: they stay in the history, and no longer count."""
 
 from __future__ import annotations
 

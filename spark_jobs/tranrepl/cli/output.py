@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tranrepl.errors import ReplicationError
-from tranrepl.next_steps import Place, facts, named, step_lines
+from tranrepl.next_steps import Place, facts, named, step_lines, with_short_key
 from tranrepl.printable import printable
 
 
@@ -56,7 +56,8 @@ def print_error(error: ReplicationError, subscription: str = "", *, checked: boo
     """Print what happened, where, and the commands to go on with, which name the file that this call was given. What
     was only `checked` has nothing to go on with: its remedy says all."""
     report, place = error.report, Place(_settings_file.get(), subscription)
-    err.print(f"[bold red]error[/]: {escape(named(report.message, place, report.article))}", highlight=False)
+    message = named(with_short_key(report.message, report), place, report.article)
+    err.print(f"[bold red]error[/]: {escape(message)}", highlight=False)
     if report.remedy:
         err.print(f"  [green]→[/] {escape(named(report.remedy, place, report.article))}", highlight=False)
     where = ", ".join(f"{name} {value}" for name, value in facts(report).items())

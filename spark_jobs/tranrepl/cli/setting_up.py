@@ -209,7 +209,7 @@ def _print_script(script: Script, place: str) -> int:
 def _say_if_none(what: Scripted, statements: int) -> None:
     if not statements:
         kind = "custom" if what is Scripted.CUSTOM else "generated"
-        err.print(f"no article calls a {kind} procedure there: there is nothing to print")
+        err.print(f"no article calls a {kind} procedure: there is nothing to print")
 
 
 def _scripted(topology: Topology, checked: Checked, name: str, what: Scripted) -> Script:

@@ -65,7 +65,7 @@ def status(
     files: Files,
     as_json: JsonOption = False,
     acknowledge: Annotated[
-        bool, typer.Option("--acknowledge", help="Acknowledge the unresolved errors: they count no more.")
+        bool, typer.Option("--acknowledge", help="Acknowledge the unresolved errors: they no longer count.")
     ] = False,
 ) -> None:
     """Show the state of the log reader and of every subscription.

@@ -248,7 +248,7 @@ def latency_lines(latency: MeasuredLatency) -> Iterator[str]:
 def clocks(difference: float) -> str:
     """Say how the clocks differ, to the millisecond."""
     if abs(difference) < 0.0005:
-        return "Publisher's and distribution database's clocks show the same time."
+        return "The Publisher's and the distribution database's clocks show the same time."
     ahead = "ahead of" if difference > 0 else "behind"
     return (
         f"The Publisher's clock is {abs(difference):,.3f} s {ahead} the distribution database's; latencies are without "

@@ -75,7 +75,7 @@ class StoredRange:
                 with self.record.store.open(batch.folder) as file, pq.ParquetFile(file) as stored:
                     yield from self._rows(stored, most)
             except (OSError, ValueError) as error:
-                raise damaged(self.record, batch, str(error)) from error
+                raise damaged(self.record, batch, error) from error
 
     def _rows(self, stored: pq.ParquetFile, most: int) -> Iterator[pa.RecordBatch]:
         groups = [it for it in range(stored.num_row_groups) if self._meets(stored.metadata.row_group(it))]

@@ -31,7 +31,7 @@ def read_small(record: PublicationRecord, batch: Batch) -> pa.Table:
     try:
         rows = _table(record.store.read(batch.folder))
     except (OSError, ValueError) as error:
-        raise damaged(record, batch, str(error)) from error
+        raise damaged(record, batch, error) from error
     require_count(record, batch, len(rows))
     return rows
 
@@ -56,27 +56,36 @@ def _table(content: bytes) -> pa.Table:
 def require_count(record: PublicationRecord, batch: Batch, commands: int) -> None:
     """Raise ConfigurationError where a batch has other than so many commands."""
     if commands != batch.commands:
+        if not commands:
+            # Spark reads a folder that is not there as an empty one.
+            _metadata(record, batch)
         raise damaged(record, batch, f"it holds {commands} commands, {batch.commands} are registered")
 
 
 def require_all_commands(record: PublicationRecord, batch: Batch) -> None:
     """Raise ConfigurationError where a batch lacks commands, by its file's own account."""
+    require_count(record, batch, _metadata(record, batch).num_rows)
+
+
+def _metadata(record: PublicationRecord, batch: Batch) -> pq.FileMetaData:
     try:
         with record.store.open(batch.folder) as file:
-            count = pq.read_metadata(file).num_rows
+            return pq.read_metadata(file)
     except (OSError, ValueError) as error:
-        raise damaged(record, batch, str(error)) from error
-    require_count(record, batch, count)
+        raise damaged(record, batch, error) from error
 
 
-def damaged(record: PublicationRecord, batch: Batch, problem: str) -> ConfigurationError:
+def damaged(record: PublicationRecord, batch: Batch, problem: Exception | str) -> ConfigurationError:
     """Return the error of a batch that is not in the store as it was registered."""
-    problem = " ".join(problem.split()).rstrip(".")
+    missing = isinstance(problem, FileNotFoundError)
+    what = "it is not there" if missing else " ".join(str(problem).split()).rstrip(".")
+    first, last = batch.first_xact_seqno.hex(), batch.last_xact_seqno.hex()
+    transactions = f"transaction 0x{first}" if first == last else f"transactions 0x{first} to 0x{last}"
     return ConfigurationError(
-        f"store: batch {batch.folder} cannot be read: {problem}. It holds transactions "
-        f"{batch.first_xact_seqno.hex()} to {batch.last_xact_seqno.hex()}, and nothing after them is delivered",
+        f"store: batch {batch.folder} cannot be read: {what}. Its commands are of {transactions}; nothing "
+        "from there on is delivered",
         remedy=f"restore {path_in(record.store, batch.folder)} from a backup of the store; where there is none, "
-        "reinitialize the subscriptions",
+        "`tranrepl reinitialize FILE -s NAME` copies the rows again",
         xact_seqno=batch.first_xact_seqno.hex(),
         damaged_batch=True,
     )

@@ -116,6 +116,6 @@ def _foreign(store: CommandStore, text: str) -> ConfigurationError:
     return ConfigurationError(
         f"distributor.store: {store.url!r} belongs to {whose}: the clean-up of one would remove the batches of the "
         "other",
-        remedy=f"give this publication a store of its own; where that distribution database is no more, remove "
-        f"{path_in(store, MARK)}, and run `tranrepl setup FILE`",
+        remedy=f"give this publication a store of its own; where that distribution database does not exist any more, "
+        f"remove {path_in(store, MARK)}, and run `tranrepl setup FILE`",
     )

@@ -136,7 +136,7 @@ def _errors(where: str, shared: Iterable[_Shared]) -> Iterator[ConfigurationErro
         )
         yield ConfigurationError(
             f"{where}: {what}: {why}",
-            remedy=f"{_REMEDY}; where the other one is no more, run there: {release}",
+            remedy=f"{_REMEDY}; where the other one does not exist any more, run there: {release}",
             article=str(first.article.source) if len(group) == 1 else None,
         )
 

@@ -221,7 +221,7 @@ def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) ->
     reasons = dict.fromkeys(f"{it.article}: {it.not_repaired}" for it in unequal if it.not_repaired is not None)
     by_hand = (
         f"correct by hand, or leave as they are, the rows of articles that are not repaired ({'; '.join(reasons)}); "
-        "`tranrepl status FILE --acknowledge` lets the error count no more"
+        "`tranrepl status FILE --acknowledge` stops counting the error"
     )
     ways = [repaired] if any(it.not_repaired is None for it in unequal) else []
     return ErrorReport(

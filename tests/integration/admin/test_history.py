@@ -121,6 +121,8 @@ def test_what_is_committed_is_told_while_a_delivery_goes_on(
     assert row == [(3, '{ "public.item" : 7 }', comments, True)]
     ended = distribution_rows(site, f"SELECT runstatus, delivered_commands, commands_by_article::text {newest}")
     assert ended == [(2, 8, '{"public.item": 8}')]
+    ((read,),) = distribution_rows(site, "SELECT comments FROM mslogreader_history ORDER BY id DESC LIMIT 1")
+    assert read.endswith(" with 8 commands stored.")
 
 
 def test_a_delivery_does_without_a_history_that_it_cannot_reach(site: Site) -> None:

@@ -126,7 +126,7 @@ def test_a_publication_is_checked_and_set_up(site: Site, tmp_path: Path) -> None
     assert error == "publication purchasing has no subscription 'absent'\n  → allowed: reporting"
     custom = typed("script", file, "--custom", environment=environment)
     assert (custom.status, custom.out) == (0, "")
-    assert "no article calls a custom procedure there: there is nothing to print" in custom.err
+    assert "no article calls a custom procedure: there is nothing to print" in custom.err
 
 
 def test_a_missing_custom_procedure_is_named_and_its_skeleton_printed(site: Site, tmp_path: Path) -> None:

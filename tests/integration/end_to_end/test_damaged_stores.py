@@ -31,6 +31,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.next_steps import Place, next_steps
 
 
 def test_a_store_that_is_full_stops_the_log_reader_and_loses_nothing(site: Site, tmp_path: Path) -> None:
@@ -183,6 +184,8 @@ def test_a_missing_or_damaged_batch_is_named_and_not_passed_over(
         assert (error.kind, error.damaged_batch, damage) == (ErrorKind.CONFIGURATION, True, damage)
         assert error.message.startswith(f"store: batch {first.name} cannot be read: ")
         assert "\n" not in error.message
+        assert "it holds 0 commands" not in error.message
+        assert not next_steps(error, Place("FILE", "reporting")), "a batch that cannot be read cannot be browsed"
         assert f"restore {first} from a backup" in (error.remedy or "")
         assert watermark(site) == before
     site.deliver().raise_error()

@@ -11,12 +11,12 @@ from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.printable import counted
 
 
-def history_values(result: JobResult) -> dict[str, Any]:
-    """Return the values that the rows of both histories have."""
+def history_values(result: JobResult, done: str = "stored") -> dict[str, Any]:
+    """Return the values that the rows of both histories have. `done`: what the agent does with commands."""
     return {
         "runstatus": run_status(result),
         "duration": result.seconds,
-        "comments": _comments(result),
+        "comments": _comments(result, done),
         "xact_seqno": bytes.fromhex(result.last_xact_seqno) if result.last_xact_seqno else None,
         "delivered_transactions": result.transactions,
         "delivered_commands": result.commands,
@@ -33,7 +33,7 @@ def distribution_values(result: JobResult) -> dict[str, Any]:
         how["latency"] = {leg: it.model_dump() for leg, it in result.latency.all_quantiles().items()}
     if result.snapshot:
         how["snapshot"] = [it.model_dump() for it in result.snapshot]
-    return history_values(result) | how
+    return history_values(result, "delivered") | how
 
 
 def failed(result: JobResult) -> bool:
@@ -55,7 +55,7 @@ def run_status(result: JobResult) -> RunStatus:
     return RunStatus.SUCCEED if result.commands or result.snapshot else RunStatus.IDLE
 
 
-def _comments(result: JobResult) -> str:
+def _comments(result: JobResult, done: str) -> str:
     skipped = f" Skipped, as skip_errors says: {result.skipped} of them." if result.skipped else ""
     if result.error is not None:
         return result.error.message + skipped.replace("of them", "commands before it")
@@ -63,9 +63,10 @@ def _comments(result: JobResult) -> str:
         return snapshot_comments(result.snapshot)
     if not result.commands:
         return " ".join(["No replicated transactions are available.", *result.notices])
-    delivered = f"{counted(result.transactions, 'transaction')} with {counted(result.commands, 'command')} delivered"
+    delivered = f"{counted(result.transactions, 'transaction')} with {counted(result.commands, 'command')} {done}"
     serial = result.commands - result.in_bulk
-    how = f", {result.in_bulk:,} of them in bulk, {serial:,} serially" if result.in_bulk else ""
+    how = f", {result.in_bulk:,} of them in bulk, {serial:,} serially" if serial else ", in bulk"
+    how = how if result.in_bulk else ""
     why = "; ".join(f"{reason} ({times} times)" for reason, times in result.fallbacks.items())
     altered = "".join(f"\n{it}" for it in result.applied_schema_changes)
     return f"{delivered}{how}.{skipped}" + (f" Not in bulk after all: {why}." if why else "") + altered
