@@ -6,7 +6,9 @@ which PostgreSQL's default path begins with, is not ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,34 +21,40 @@ from tranrepl.postgres.session import Session, schemas_of_own_path, translated_e
 
 _DEFAULT = "public"
 
-# Superusers count as members of every role: of them, only what was granted to nobody else is asked.
-_TRUSTED = """
-(SELECT r.rolsuper OR r.oid = me.oid OR r.oid = d.datdba OR r.rolname = 'pg_database_owner'
-        OR NOT me.rolsuper AND pg_catalog.pg_has_role(r.oid, 'MEMBER')
-   FROM pg_catalog.pg_roles r, pg_catalog.pg_roles me, pg_catalog.pg_database d
-  WHERE r.oid = {} AND me.rolname = current_user AND d.datname = current_database())
-"""
-_SCHEMAS = f"""
-SELECT n.nspname, n.nspname = current_user, pg_catalog.pg_get_userbyid(n.nspowner), {_TRUSTED.format("n.nspowner")},
-       c.oid IS NOT NULL, pg_catalog.pg_get_userbyid(c.relowner), coalesce({_TRUSTED.format("c.relowner")}, false),
-       c.relowner IS NOT DISTINCT FROM n.nspowner
+_SCHEMAS = """
+SELECT n.nspname, n.nspname = current_user, pg_catalog.pg_get_userbyid(n.nspowner), c.oid IS NOT NULL,
+       pg_catalog.pg_get_userbyid(c.relowner), current_user::text
   FROM pg_catalog.pg_namespace n
   LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = %s AND c.relkind = 'r'
  WHERE n.nspname = ANY (%s) OR c.oid IS NOT NULL
-"""  # noqa: S608 — _TRUSTED is a constant
+"""
+# Superusers count as members of every role: of them, only what was granted to nobody else is asked.
+_TRUSTED = """
+SELECT r.rolname
+  FROM pg_catalog.pg_roles r, pg_catalog.pg_roles me, pg_catalog.pg_database d
+ WHERE r.rolname = ANY (%s) AND me.rolname = current_user AND d.datname = current_database()
+   AND (r.rolsuper OR r.oid = d.datdba OR NOT me.rolsuper AND pg_catalog.pg_has_role(r.oid, 'MEMBER'))
+"""
+_DATABASE_OWNER = "pg_database_owner"
 
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
+    trusted: frozenset[str]
+    """Our role, those that it is a member of, the database's owner and superusers, as far as they own something."""
     name: str
     is_named_as_role: bool
     owner: str
-    owner_is_trusted: bool
-    """It is our role, one that it is a member of, the database's owner or a superuser."""
     has_tables: bool
     tables_owner: str
-    tables_owner_is_trusted: bool
-    tables_are_its_owners: bool
+
+    @property
+    def owner_is_trusted(self) -> bool:
+        return self.owner in self.trusted
+
+    @property
+    def tables_owner_is_trusted(self) -> bool:
+        return self.tables_owner in self.trusted
 
     @property
     def may_be_ours(self) -> bool:
@@ -56,7 +64,7 @@ class _Schema:
 
     @property
     def has_our_tables(self) -> bool:
-        return self.has_tables and (self.tables_owner_is_trusted or self.tables_are_its_owners)
+        return self.has_tables and (self.tables_owner_is_trusted or self.tables_owner == self.owner)
 
 
 def find_schema(session: Session) -> str:
@@ -68,12 +76,22 @@ def find_schema(session: Session) -> str:
     with translated_errors(where):
         path = schemas_of_own_path(session)
         rows = session.execute(_SCHEMAS, [VERSION_TABLE, [*path, _DEFAULT]]).fetchall()
-    schemas = {it.name: it for it in (_Schema(*row) for row in rows)}
+        trusted = _trusted(session, rows)
+    schemas = {it.name: it for it in (_Schema(trusted, *row) for *row, _ in rows)}
     on_path = [schemas[name] for name in path if name in schemas]
     ours = [it for it in on_path if it.may_be_ours and it.has_our_tables]
     # Where two have such tables, the owner of one schema may have made them.
     ours.sort(key=lambda it: not it.tables_owner_is_trusted)
     return ours[0].name if ours else _chosen(where, session.info.user, on_path, schemas)
+
+
+def _trusted(session: Session, rows: Sequence[tuple[Any, ...]]) -> frozenset[str]:
+    """Return which owners are trusted; the server is asked about those only of which that is not clear by the name."""
+    owners = {name for _, _, owner, _, tables_owner, _ in rows for name in (owner, tables_owner)}
+    clear = {_DATABASE_OWNER, *(me for *_, me in rows)}
+    asked = sorted(owners - clear - {None})
+    found = session.execute(_TRUSTED, [asked]).fetchall() if asked else []
+    return frozenset(clear).union(name for (name,) in found)
 
 
 def _chosen(where: str, role: str, on_path: list[_Schema], schemas: dict[str, _Schema]) -> str:
