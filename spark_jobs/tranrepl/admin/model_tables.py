@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.version import this_version
 from tranrepl.subscriber.base.subscriber import Subscriber
+from tranrepl.subscriber.replication_tables import THIS_VERSION
 
 Say = Callable[[str], None]
 
@@ -15,9 +17,7 @@ def set_up_distribution_tables(database: DistributionDatabase, say: Say) -> None
 
     Raises ConfigurationError where a newer version made them.
     """
-    before = database.version()
-    database.migrate()
-    _report(database.where, before, database.version(), say)
+    _report(database.where, database.migrate(), this_version(), say)
 
 
 def set_up_subscriber_tables(subscriber: Subscriber, say: Say) -> None:
@@ -25,12 +25,10 @@ def set_up_subscriber_tables(subscriber: Subscriber, say: Say) -> None:
 
     Raises ConfigurationError where a newer version made them.
     """
-    before = subscriber.tables_version()
-    subscriber.set_up_tables()
-    _report(subscriber.where, before, subscriber.tables_version(), say)
+    _report(subscriber.where, subscriber.set_up_tables(), THIS_VERSION, say)
 
 
-def _report(where: str, before: object | None, after: object | None, say: Say) -> None:
+def _report(where: str, before: object | None, after: object, say: Say) -> None:
     if before is None:
         say(f"created the tables of {where}")
     elif before != after:

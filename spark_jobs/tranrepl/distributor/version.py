@@ -49,15 +49,22 @@ def find_version(connection: sa.Connection) -> DatabaseVersion | None:
 
 def require_current(connection: sa.Connection, where: str) -> None:
     """Raise ConfigurationError where another version made the tables. They must be there."""
-    found = read_version(connection)
+    refuse_another(read_version(connection), where)
+
+
+def refuse_another(found: DatabaseVersion | None, where: str) -> None:
+    """Raise ConfigurationError where this is not the version of the tables that are there."""
     if found is None or found.revision < REVISION:
         raise ConfigurationError(f"{where} is not set up for this version", remedy=RUN_SETUP)
     found.require_not_newer(where)
 
 
+def this_version() -> DatabaseVersion:
+    return DatabaseVersion(REVISION, __version__)
+
+
 def write_version(connection: sa.Connection) -> None:
-    """Write down that this version made the tables, where that is not what is there."""
-    wanted = DatabaseVersion(REVISION, __version__)
-    if read_version(connection) != wanted:
-        connection.execute(msrepl_version.delete())
-        connection.execute(msrepl_version.insert().values(revision=wanted.revision, version=wanted.version))
+    """Write down that this version made the tables."""
+    made_by = this_version()
+    connection.execute(msrepl_version.delete())
+    connection.execute(msrepl_version.insert().values(revision=made_by.revision, version=made_by.version))

@@ -19,7 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from tranrepl.connections import Connection
 from tranrepl.distributor.schema import find_schema, named, schema_of
 from tranrepl.distributor.tables import msrepl_distributor
-from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, write_version
+from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, this_version, write_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError, TransientError
 from tranrepl.model.clock_difference import ClockDifference, measure
@@ -170,15 +170,18 @@ class DatabaseConnection:
             return TransientError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
         return ConfigurationError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
 
-    def migrate(self) -> None:
-        """Bring the schema to this version. Idempotent. Raises ConfigurationError where a newer one made it."""
+    def migrate(self) -> DatabaseVersion | None:
+        """Bring the schema to this version; return which one had made it, None where there was none. Idempotent. Raises
+        ConfigurationError where a newer one made it."""
         with self.transaction() as connection:
             found = find_version(connection)
             if found is not None:
                 found.require_not_newer(self.where)
             if found is None or found.revision != REVISION:
                 _upgrade(connection)
-            write_version(connection)
+            if found != this_version():
+                write_version(connection)
+        return found
 
     def is_current(self) -> bool:
         """Return whether it has our schema, of this version. Raises ConfigurationError where a newer one made it.
@@ -192,7 +195,7 @@ class DatabaseConnection:
 
     def is_earlier(self) -> bool:
         """Return whether it has our schema, of an earlier version. Raises as `is_current` does."""
-        found = self.version()
+        found = None if self._was_current else self.version()
         return found is not None and found.revision < REVISION
 
     def version(self) -> DatabaseVersion | None:

@@ -18,10 +18,11 @@ from tranrepl.distributor.tables import (
     msarticles,
     mspublications,
     msrepl_batches,
+    msrepl_version,
     mssubscriptions,
     mstracer_tokens,
 )
-from tranrepl.distributor.version import require_current
+from tranrepl.distributor.version import DatabaseVersion, refuse_another, require_current
 from tranrepl.errors import ConfigurationError, FencedError, MustBeReinitializedError
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.next_steps import RUN_SETUP
@@ -80,12 +81,19 @@ class Publications:
 
         Raises ConfigurationError where another version of tranrepl made the database's tables.
         """
-        with self._database.reading() as connection:
-            require_current(connection, self._database.where)
-            row = connection.execute(
-                sa.select(mspublications).where(mspublications.c.publication == name)
-            ).one_or_none()
-        return _publication(row, self._store) if row else None
+        query = sa.select(msrepl_version.c.revision, msrepl_version.c.version, mspublications).select_from(
+            msrepl_version.outerjoin(mspublications, mspublications.c.publication == name)
+        )
+        try:
+            with self._database.reading() as connection:
+                row = connection.execute(query).first()
+        except ConfigurationError:
+            # Tables of another version may lack what is asked for.
+            with self._database.reading() as connection:
+                require_current(connection, self._database.where)
+            raise
+        refuse_another(None if row is None else DatabaseVersion(row.revision, row.version), self._database.where)
+        return None if row is None or row.publication is None else _publication(row, self._store)
 
     def get(self, name: str) -> PublicationRecord:
         """Return the publication as registered. Raises ConfigurationError where it is not set up."""

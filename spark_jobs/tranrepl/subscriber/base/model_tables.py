@@ -19,9 +19,15 @@ def model_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table
     return [table for name, table in METADATA.tables.items() if set(there.get(name, ())).issuperset(table.c.keys())]
 
 
-def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> None:
-    """Create the model's tables. Idempotent. Raises ConfigurationError where tables of these names are another's, as
-    SQL Server's own are."""
+def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> TablesVersion | None:
+    """Create the model's tables; return which version had made them, None where there were none. Idempotent.
+
+    Raises ConfigurationError where a newer version made them, or tables of these names are another's, as SQL Server's
+    own are.
+    """
+    found = find_version(session, database)
+    if found is not None:
+        found.require_not_newer(where)
     there = database.model_columns(session, MODEL_TABLES)
     for name, table in METADATA.tables.items():
         if name not in there:
@@ -31,9 +37,10 @@ def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> 
                 f"{where}: table {name} is another program's: SQL Server's own replication has one of that name",
                 remedy="deliver into a database that takes part in no other replication",
             )
-    if find_version(session, database) != THIS_VERSION:
+    if found != THIS_VERSION:
         session.execute(sa.delete(VERSION))
         session.execute(sa.insert(VERSION).values(revision=THIS_VERSION.revision, version=THIS_VERSION.version))
+    return found
 
 
 def find_version(session: sa.Connection, database: SqlDatabase) -> TablesVersion | None:

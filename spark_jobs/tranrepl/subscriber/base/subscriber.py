@@ -254,21 +254,19 @@ class Subscriber:
         with self._reading():
             return find_version(self.session, self.database)
 
-    def set_up_tables(self) -> None:
-        """Create the model's tables, and procedures that all articles share. Idempotent. Raises ConfigurationError
-        where a newer version made the tables."""
+    def set_up_tables(self) -> TablesVersion | None:
+        """Create the model's tables, and procedures that all articles share; return which version had made the tables,
+        None where there were none. Idempotent. Raises ConfigurationError where a newer version made the tables."""
         with self._transaction():
             self.database.require_fit_tables(self.session, self.where, MODEL_TABLES)
-            found = find_version(self.session, self.database)
-            if found is not None:
-                found.require_not_newer(self.where)
-            create_tables(self.session, self.database, self.where)
+            found = create_tables(self.session, self.database, self.where)
         scripter = self.database.scripter
         if scripter is not None:
             with self._transaction():
                 for shared in scripter.shared():
                     if not scripter.stored(self.session, [shared.name]):
                         execute_ddl(self.session, shared.create)
+        return found
 
     def has_destination(self, table: TableName) -> bool:
         return self._find_destination(table) is not None
