@@ -125,16 +125,17 @@ def describe_table(session: Session, table: TableName) -> TableDescription | Non
 
 
 def describe_tables(session: Session, tables: Collection[TableName]) -> dict[TableName, TableDescription]:
-    """Read tables from the catalogue, without those that do not exist.
+    """Read tables from the catalogue, without those that do not exist, and without their foreign keys.
 
     User-defined types and functions come qualified with their schema.
     """
     names = [[it.schema for it in tables], [it.table for it in tables]]
     with session.transaction():
         relations = session.execute(_TABLES_QUERY, names).fetchall()
+        if not relations:
+            return {}
         object_ids = [object_id for _, _, object_id, *_ in relations]
         columns = _by_table(session.execute(_COLUMNS_QUERY, [object_ids]).fetchall())
-        foreign_keys = _by_table(session.execute(_FOREIGN_KEYS_QUERY, [object_ids]).fetchall())
     described = [
         TableDescription(
             TableName(schema, name),
@@ -144,11 +145,16 @@ def describe_tables(session: Session, tables: Collection[TableName]) -> dict[Tab
             _REPLICA_IDENTITIES[identity],
             tuple(_column(*column) for column in columns[object_id]),
             deferrable,
-            tuple(_foreign_key(*key) for key in foreign_keys[object_id]),
         )
         for schema, name, object_id, kind, identity, persistence, deferrable in relations
     ]
     return {it.name: it for it in described}
+
+
+def read_foreign_keys(session: Session, object_ids: Collection[int]) -> dict[int, tuple[ForeignKeyDescription, ...]]:
+    """Return the foreign keys of tables, by oid."""
+    rows = session.execute(_FOREIGN_KEYS_QUERY, [list(object_ids)]).fetchall()
+    return {number: tuple(_foreign_key(*key) for key in keys) for number, keys in _by_table(rows).items()}
 
 
 def _by_table(rows: Iterable[tuple[Any, ...]]) -> defaultdict[int, list[tuple[Any, ...]]]:

@@ -19,7 +19,7 @@ from tranrepl.model.script import Script
 from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
-from tranrepl.postgres.catalogue import describe_tables
+from tranrepl.postgres.catalogue import describe_tables, read_foreign_keys
 from tranrepl.postgres.session import Session, answer_soon, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
@@ -108,6 +108,7 @@ class PostgresPublisher:
             # Before the tables are looked at: what is committed between is found again, and changes nothing.
             holds_from = self.end_of_log()
             found = describe_tables(self.session, tables)
+            foreign_keys = read_foreign_keys(self.session, [it.object_id for it in found.values()])
             sequences = own_sequences(self.session, [it.object_id for it in found.values()])
             divided = [it.object_id for it in found.values() if it.kind == PARTITIONED]
             partitioning = partitionings(self.session, divided)
@@ -121,6 +122,7 @@ class PostgresPublisher:
         return {
             name: replace(
                 it.with_definition(definitions.get(it.object_id)),
+                foreign_keys=foreign_keys.get(it.object_id, ()),
                 file=now[it.object_id].file if it.object_id in now else it.file,
                 sequences=sequences.get(it.object_id, {}),
                 partitioning=partitioning.get(it.object_id),
