@@ -73,12 +73,16 @@ class Deliveries:
         left = sa.select(sa.func.coalesce(sa.func.sum(msrepl_batches.c.commands), 0)).where(
             msrepl_batches.c.publication_id == record.publication_id, msrepl_batches.c.last_xact_seqno > watermark
         )
+        now = sa.func.date_trunc("minute", sa.func.now(), "UTC")
+        row = insert(msrepl_deliveries).values(
+            **_nothing_yet(record, subscription), time=now, undelivered_commands=left.scalar_subquery()
+        )
+        most = sa.func.greatest(msrepl_deliveries.c.undelivered_commands, row.excluded.undelivered_commands)
         with self._database.transaction() as connection:
-            now = connection.execute(sa.select(sa.func.date_trunc("minute", sa.func.now(), "UTC"))).scalar_one()
-            _locked(connection, record, subscription, now)
-            most = sa.func.greatest(msrepl_deliveries.c.undelivered_commands, left.scalar_subquery())
             connection.execute(
-                msrepl_deliveries.update().where(_is(subscription, now)).values(undelivered_commands=most)
+                row.on_conflict_do_update(
+                    index_elements=msrepl_deliveries.primary_key, set_={"undelivered_commands": most}
+                )
             )
 
     def latency_by_leg(
@@ -159,19 +163,21 @@ def _locked(
 ) -> sa.Row[Any]:
     """Return the row of a minute, made where it is missing: what else adds to it waits until we have."""
     connection.execute(
-        insert(msrepl_deliveries)
-        .values(
-            subscription_id=subscription.subscription_id,
-            time=time,
-            publication_id=record.publication_id,
-            seconds=int(_MINUTE.total_seconds()),
-            transactions=0,
-            commands=0,
-            latency=NOTHING_MEASURED.model_dump(mode="json"),
-        )
-        .on_conflict_do_nothing()
+        insert(msrepl_deliveries).values(**_nothing_yet(record, subscription), time=time).on_conflict_do_nothing()
     )
     return connection.execute(sa.select(msrepl_deliveries).where(_is(subscription, time)).with_for_update()).one()
+
+
+def _nothing_yet(record: PublicationRecord, subscription: SubscriptionRecord) -> dict[str, object]:
+    """Return the row of a minute without the minute, as it begins."""
+    return {
+        "subscription_id": subscription.subscription_id,
+        "publication_id": record.publication_id,
+        "seconds": int(_MINUTE.total_seconds()),
+        "transactions": 0,
+        "commands": 0,
+        "latency": NOTHING_MEASURED.model_dump(mode="json"),
+    }
 
 
 def _end() -> sa.ColumnElement[datetime]:
