@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 import sqlalchemy as sa
 from psycopg import sql
@@ -111,8 +112,8 @@ class Articles:
         schema change is no change, nor is what the log reader will come to."""
         with self._database.reading() as connection:
             articles = self._of_status(connection, record, ArticleStatus.ACTIVE)
-            ended = self._ended(connection, record)
             pending = read_pending(connection, record.publication_id)
+        ended = cache(lambda: self._ended_names(record))
         to_come = {of.source_object_id: of for it in pending if it.in_log for of in it.articles}
         left = {article.source: article for article in articles}
         known_to_file = by_file_source(articles)
@@ -122,7 +123,7 @@ class Articles:
                 known = left.pop(known.source, None)
             if known is not None:
                 known = to_come.get(known.source_object_id, known)
-            if not agrees(article, known) and not (known is None and article.source in ended):
+            if not agrees(article, known) and not (known is None and article.source in ended()):
                 raise _changed(publication, article.source)
         for source in left:
             raise _changed(publication, source)
@@ -183,6 +184,10 @@ class Articles:
             for table, source, in_force in known
             if in_force
         }
+
+    def _ended_names(self, record: PublicationRecord) -> set[TableName]:
+        with self._database.reading() as connection:
+            return self._ended(connection, record)
 
     def _ended(self, connection: sa.Connection, record: PublicationRecord) -> set[TableName]:
         """Return by which names the file may have the articles that have ended."""
