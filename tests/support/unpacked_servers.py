@@ -65,7 +65,7 @@ class UnpackedMySqlServer(_UnpackedServer):
     small = ("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--mysqlx=OFF")
     replace_user = "CREATE USER IF NOT EXISTS"
     reset_log = "RESET BINARY LOGS AND GTIDS"
-    reading = "REPLICATION SLAVE, REPLICATION CLIENT, BACKUP_ADMIN, XA_RECOVER_ADMIN"
+    reading = "REPLICATION SLAVE, REPLICATION CLIENT, BACKUP_ADMIN"
 
     def least_rights(self, account: str, database: str) -> list[str]:
         return [

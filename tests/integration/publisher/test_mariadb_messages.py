@@ -23,6 +23,7 @@ from tranrepl.errors import ConfigurationError, MissingRightError
 from tranrepl.log_reader import tracer_tokens
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
+from tranrepl.publisher.registry import open_publisher
 from tranrepl.publisher.snapshot import UnregisteredError
 
 _REPORTING = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
@@ -274,3 +275,15 @@ def test_after_an_altered_table_setup_and_a_reinitialization_go_on(shop: Shop) -
     shop.execute("INSERT INTO item VALUES (5, 'five', NULL, 9)")
     again.run()
     again.require_equal("id, name, note, more")
+
+
+def test_publications_whose_names_differ_in_a_hyphen_are_two(shop: Shop) -> None:
+    connection = shop.databases.publisher
+    with open_publisher(connection, "a-b", "test") as one, open_publisher(connection, "a_b", "test") as other:
+        for it in (one, other):
+            assert len(it.set_up([])) == 1
+            assert it.set_up([]) == []
+        one.remove(one.find_removal([], {}, ""), print)
+        assert [it.statement for it in one.find_removal([], {}, "").steps] == []
+        assert len(other.find_removal([], {}, "").steps) == 1
+        other.remove(other.find_removal([], {}, ""), print)

@@ -8,12 +8,13 @@ a prepared XA transaction move to where that is committed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tranrepl.errors import DataError
+from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import Bools, Ints
 from tranrepl.publisher.mysql.events import (
     COMPRESSED,
@@ -115,12 +116,16 @@ class PreparedTransactions:
     """Events of XA transactions that are prepared, until it is known what becomes of them."""
 
     events: dict[Xid, list[bytes]] = field(default_factory=dict)
+    find: Callable[[Xid, int], list[bytes] | None] = lambda _, __: None
+    """Looks for one that was prepared before a place, and before the log is read."""
+    _place: int = 0
 
     def plain(self, block: EventBlock, groups: Groups) -> EventBlock:
         """Return the same groups, each a plain one. Raises DataError."""
         events: list[bytes] = []
         places: list[int] = []
         for begin, end in zip(groups.begins.tolist(), groups.ends.tolist(), strict=True):
+            self._place = int(block.places[begin])
             of_group = self._plain_group(list(_inflated(block, begin, end)))
             events += of_group
             places += [int(block.places[begin]), *[int(block.places[end])] * (len(of_group) - 1)]
@@ -171,14 +176,15 @@ class PreparedTransactions:
         xid = _xid(xid_text)
         if does == "ROLLBACK":
             self.events.pop(xid, None)
-        elif xid in self.events:
-            kept += self.events.pop(xid)
-        else:
+            return
+        rows = self.events.pop(xid, None) or self.find(xid, self._place)
+        if rows is None:
             raise DataError(
-                f"XA transaction {xid_text.decode(errors='replace')} was prepared before the log is read: the rows "
-                "that it has committed are not known",
-                remedy="`tranrepl reinitialize FILE`, while XA RECOVER shows no prepared transaction",
+                f"XA transaction {xid_text.decode(errors='replace')} was prepared in a part of the log that was "
+                "purged: the rows that it has committed are not known",
+                remedy=REINITIALIZE,
             )
+        kept += rows
 
 
 def _inflated(block: EventBlock, begin: int, end: int) -> Iterator[bytes]:

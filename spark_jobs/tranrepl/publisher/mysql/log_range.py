@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError
+from tranrepl.errors import ConfigurationError, DataError, MustBeReinitializedError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
@@ -23,7 +23,7 @@ from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal,
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import EventBlock, EventType, LogCursor, Query, query_of, read_query
-from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, find_groups
+from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, Xid, find_groups
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
 from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
@@ -42,6 +42,9 @@ _MAY_END = (
     EventType.TRANSACTION_PAYLOAD,
     EventType.QUERY_COMPRESSED,
 )
+_MAY_PREPARE = (EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD)
+"""What ends the group of an XA transaction's rows."""
+_FIRST_EVENT = 4
 _BEFORE_STATEMENT = (EventType.INTVAR, EventType.RAND, EventType.USER_VAR)
 """What a statement is logged with that changes rows."""
 
@@ -136,7 +139,7 @@ class _Reading:
             {**of.by_table, MESSAGES: self._message_article}, of.log.charsets, self._message_article
         )
         self._readers = of.messages.readers()
-        self._prepared = PreparedTransactions()
+        self._prepared = PreparedTransactions(find=partial(prepared_before, of.log))
         self._waiting: list[EventBlock] = []
         """Events from the beginning of a group whose end has not come."""
         self._transactions = 0
@@ -362,3 +365,34 @@ def compact(block: EventBlock) -> EventBlock:
     first = int(block.starts[0])
     data = block.data.bytes[first : block.data.length]
     return EventBlock(LogBytes(data), block.starts - first, block.ends - first, block.types, block.places, block.flavor)
+
+
+def prepared_before(log: ServerLog, xid: Xid, before: int) -> list[bytes] | None:
+    """Return the events of an XA transaction that was prepared before a place, which may be files ago; None where the
+    server does not keep that log any more."""
+    for file in range(file_of(before), 0, -1):
+        try:
+            found = _prepared_in(log, file, xid, before)
+        except MustBeReinitializedError:
+            return None
+        if found is not None:
+            return found
+    return None
+
+
+def _prepared_in(log: ServerLog, file: int, xid: Xid, before: int) -> list[bytes] | None:
+    prepared, waiting = PreparedTransactions(), list[EventBlock]()
+    with dumping(log.connection, log.where, log.flavor, log.file(file), _FIRST_EVENT) as dump:
+        cursor = LogCursor(file, _FIRST_EVENT)
+        for data, starts in dump.chunks():
+            waiting.append(cursor.block(data, starts))
+            if np.isin(waiting[-1].types, _MAY_END).any():
+                whole = joined(waiting)
+                groups = find_groups(whole)
+                waiting = [] if groups.open_from is None else [compact(whole.chosen(slice(groups.open_from, None)))]
+                wanted = np.isin(whole.types[groups.ends], _MAY_PREPARE) & (whole.places[groups.ends] < before)
+                if wanted.any():
+                    prepared.plain(whole, replace(groups, begins=groups.begins[wanted], ends=groups.ends[wanted]))
+            if cursor.file > file or cursor.place >= before:
+                break
+    return prepared.events.get(xid)

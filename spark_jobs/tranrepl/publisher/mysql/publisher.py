@@ -94,8 +94,9 @@ class MySqlPublisher:
         self._connection = connection
         self._session = session
         self.name = f"tranrepl_{publication.lower().replace('-', '_')}"
-        # The server's, not the database's: two databases may have publications of one name.
-        self._messages = MessageTable(session, self.where, f"{session.database}/{self.name}")
+        # The server's, not the database's: two databases may have publications of one name, and one may have `a-b` and
+        # `a_b`.
+        self._messages = MessageTable(session, self.where, f"{session.database}/tranrepl_{publication}")
         self.schema_changes = LoggedSchemaChanges(self._messages)
 
     @property

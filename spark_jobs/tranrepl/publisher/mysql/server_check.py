@@ -40,7 +40,6 @@ _RIGHTS: Mapping[Flavor, Mapping[str, str]] = {
     Flavor.MYSQL: {
         "SELECT local FROM performance_schema.log_status": "BACKUP_ADMIN ON *.* TO {0}; GRANT SELECT ON "
         "performance_schema.log_status TO {0}: a snapshot's place in the log is seen by it",
-        "XA RECOVER": "XA_RECOVER_ADMIN ON *.* TO {}: prepared transactions are seen by it",
     },
 }
 """What must be possible, and what is granted where it is not."""

@@ -110,16 +110,10 @@ class MySqlSnapshot:
 
 @contextmanager
 def taken_snapshot(connection: Connection, where: str, flavor: Flavor, seconds: float) -> Iterator[MySqlSnapshot]:
-    """Take a snapshot, and answer for it until the context ends. Raises TransientError where an XA transaction is
-    prepared: its rows are before the position, and not in the snapshot; and where no moment was found for one."""
+    """Take a snapshot, and answer for it until the context ends. Rows of an XA transaction that is prepared are not in
+    it, and come with its commit. Raises TransientError where no moment was found for one."""
     with connect(connection) as session:
         with translated_errors(where):
-            prepared = session.execute("XA RECOVER")
-            if prepared:
-                raise TransientError(
-                    f"{where}: XA transactions are prepared, whose rows a snapshot would not have: {prepared[0][3]}",
-                    remedy="XA COMMIT or XA ROLLBACK ends one; then take the snapshot again",
-                )
             session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             session.execute("SET SESSION net_write_timeout = 3600, wait_timeout = 86400")
             place = _begun(session) if flavor is Flavor.MARIADB else _begun_between(session, where, seconds)
