@@ -1,7 +1,8 @@
 """`python -m benchmarks.many_publications`: what a DAG file of hundreds of publications costs Airflow's DAG processor.
 
 Each publication has 20 articles, three subscriptions and five DAGs. A process that has imported the package parses the
-file once, as the DAG processor's does, and serializes what it finds.
+file in forked processes, as the DAG processor does, of which the one counts that took the least CPU; then it serializes
+what it finds.
 """
 
 from __future__ import annotations
@@ -19,17 +20,27 @@ from support.checkout import CHECKOUT
 
 _ARTICLES = [f"public.item_{number}" for number in range(20)]
 _MEASURED = """
-import sys, time
+import gc, os, sys, time
 from pathlib import Path
 from airflow.serialization.serialized_objects import DagSerialization
 from tranrepl_airflow.dags import build_dags
-begun = time.process_time(), time.perf_counter()
+gc.freeze()
+least = None
+for _ in range(5):
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        begun = time.process_time(), time.perf_counter()
+        build_dags(Path(sys.argv[1]))
+        os.write(theirs, f"{time.process_time() - begun[0]} {time.perf_counter() - begun[1]}".encode())
+        os._exit(0)
+    os.wait()
+    took = [float(it) for it in os.read(ours, 100).split()]
+    least = min(least or took, took)
 dags = build_dags(Path(sys.argv[1]))
-built = time.process_time(), time.perf_counter()
+built = time.process_time()
 for dag in dags:
     DagSerialization.to_dict(dag)
-written = time.process_time()
-print(len(dags), built[0] - begun[0], built[1] - begun[1], written - built[0])
+print(len(dags), *least, time.process_time() - built)
 """
 
 
