@@ -1,4 +1,5 @@
-"""From MariaDB to PostgreSQL by the ordinary verbs: snapshot, log, delivery, and both ends compared."""
+"""From MariaDB to PostgreSQL by the ordinary verbs and a login of least rights: snapshot, log, delivery, and both ends
+compared."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from support.mariadb import MariaDbServer
 from support.publishers import publishing_mariadb
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.check import check
 
 _TYPES = """CREATE TABLE item (
     id int PRIMARY KEY, tiny tinyint unsigned, big bigint unsigned, price decimal(20,4), ratio double, part float,
@@ -51,7 +53,10 @@ def site(databases: DatabasesFactory, server: MariaDbServer, tmp_path: Path) -> 
         "INSERT INTO item (id, name) VALUES (4, 'nothing')",
         "INSERT INTO pair VALUES (1, 'x', 1), (2, 'y', 2)",
     )
-    ends = replace(databases(), publisher=server.connection("shop", "publisher"))
+    account = "least@'127.0.0.1'"
+    server.execute(f"CREATE USER {account} IDENTIFIED BY 'few rights'", *server.least_rights(account, "shop"))
+    least = replace(server.connection("shop", "publisher"), login="least", password="few rights")  # noqa: S106
+    ends = replace(databases(), publisher=least)
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
     articles = [{"source": f"shop.{name}", "destination": f"public.{name}"} for name in ("item", "pair")]
     return Site(ends, tmp_path / "store", articles, SparkHere(), [subscription])
@@ -97,6 +102,7 @@ def _equal(site: Site, server: MariaDbServer) -> None:
 
 def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServer) -> None:
     site.set_up()
+    assert check(site.topology).problems == []
     site.take_snapshot().raise_error()
     assert len(_subscribers(site)[0]) == 4
     _equal(site, server)
