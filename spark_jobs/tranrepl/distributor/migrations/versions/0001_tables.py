@@ -227,7 +227,7 @@ def upgrade() -> None:
             sa.DateTime(timezone=True),
             server_default=sa.text("now()"),
             nullable=False,
-            comment="When it was replaced",
+            comment="When it was replaced or found",
         ),
         sa.ForeignKeyConstraint(
             ["publication_id"],
