@@ -18,6 +18,7 @@ from support.refusals import STATE, assert_kept_secret, assert_refused, state_of
 from support.shell import publication_file, typed
 from support.site import Site, execute
 from tranrepl.connections import Connection
+from tranrepl.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,17 @@ def test_a_server_whose_log_is_not_logical_is_refused(
         )
         assert_kept_secret(outcome, ends.publisher)
         assert state_of(ends) == before
+
+
+def test_a_server_of_a_version_that_was_never_run_is_refused(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tranrepl.publisher.postgres.server_check.NEWEST_VERSION", 17)
+    site = Site(databases(), tmp_path / "store", ["public.t"])
+    site.at_publisher("CREATE TABLE t (id int PRIMARY KEY)")
+    with pytest.raises(ConfigurationError, match="PostgreSQL 18, which nobody has run") as refused:
+        site.set_up()
+    assert refused.value.report.remedy == "allowed: PostgreSQL 14 to 17, or a newer tranrepl"
 
 
 def test_a_server_without_wal_senders_is_told(databases: DatabasesFactory, second_home: Path, tmp_path: Path) -> None:
