@@ -117,9 +117,10 @@ class TableDefinition(BaseModel):
     @property
     def key(self) -> tuple[int, ...]:
         """Ordinals of the primary key's columns, in key order; without one, those of a unique index that has every row
-        and no NULL. Empty where there is neither. Source: PostgreSQL's rules for REPLICA IDENTITY USING INDEX."""
+        and no NULL: the one with the fewest. Empty where there is neither. Source: PostgreSQL's rules for REPLICA
+        IDENTITY USING INDEX; whether an index is one does not count, as setup changes that."""
         keys = [it for it in self.unique if it.primary or self._has_every_row(it)]
-        chosen = min(keys, key=lambda it: (not it.primary, not it.identity, len(it.columns), it.columns), default=None)
+        chosen = min(keys, key=lambda it: (not it.primary, len(it.columns), it.columns), default=None)
         return () if chosen is None else chosen.columns
 
     def _has_every_row(self, index: UniqueConstraint) -> bool:

@@ -176,6 +176,35 @@ def test_an_index_in_the_place_of_a_primary_key(site_of: SiteFactory) -> None:
     assert unequal_articles(here) == []
 
 
+def test_which_index_takes_the_place_of_a_primary_key(site_of: SiteFactory) -> None:
+    here = site_of("public.t")
+    here.publication = here.publication.model_copy(update={"replicate_ddl": True})
+    here.at_publisher(
+        "CREATE TABLE t (a int NOT NULL, b int NOT NULL UNIQUE, v text NOT NULL, UNIQUE (a, v))",
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX t_a_v_key",
+    )
+    here.set_up()
+    # Setup has changed the replica identity, and not the key.
+    assert here.set_up() == []
+    here.at_publisher("INSERT INTO t VALUES (1, 1, 'v')", "ALTER TABLE t ADD COLUMN more int", "UPDATE t SET a = 2")
+    here.run()
+    assert unequal_articles(here) == []
+
+
+def test_a_key_that_may_hold_nulls_is_refused(site_of: SiteFactory) -> None:
+    here = site_of("public.t")
+    ((version,),) = here.at_publisher("SELECT current_setting('server_version_num')::int")
+    if version < 180000:
+        pytest.skip("NOT NULL is always valid before PostgreSQL 18")
+    here.at_publisher("CREATE TABLE t (a int UNIQUE, v text)", "INSERT INTO t VALUES (NULL, 'x'), (NULL, 'y')")
+    here.at_publisher('ALTER TABLE t ADD CONSTRAINT "no null" NOT NULL a NOT VALID')
+    with pytest.raises(ConfigurationError, match="rows may have NULL there") as refused:
+        here.set_up()
+    assert refused.value.report.remedy == 'ALTER TABLE public.t VALIDATE CONSTRAINT "no null"'
+    here.at_publisher("UPDATE t SET a = ascii(v)", refused.value.report.remedy or "")
+    here.set_up()
+
+
 @pytest.mark.parametrize(
     ("table", "remedy"),
     [

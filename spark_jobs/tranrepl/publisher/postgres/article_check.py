@@ -46,6 +46,7 @@ def article_problems(
             remedy=f"ALTER TABLE {article.source} ADD PRIMARY KEY (…)",
         )
         return
+    yield from _key_problems(session, at, article, table)
     if table.deferrable:
         yield ConfigurationError(
             f"{at}: its primary key or a unique constraint is DEFERRABLE: within a transaction, two rows may hold one "
@@ -69,6 +70,25 @@ def article_problems(
         yield from _full_identity_problems(session, name, article, table, below)
     elif table.replica_identity != "full":
         yield from before_image_problems(at, article, table)
+
+
+_NOT_VALID = """
+SELECT k.conname FROM pg_catalog.pg_constraint k
+ WHERE k.conrelid = %s AND k.contype = 'n' AND NOT k.convalidated AND k.conkey && %s::int2[]
+"""
+
+
+def _key_problems(session: Session, at: str, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
+    """Yield a problem where rows may have NULL in the key: from PostgreSQL 18, NOT NULL need not be valid."""
+    if table.definition is None or any(it.primary for it in table.definition.unique):
+        return
+    found = session.execute(_NOT_VALID, [table.object_id, [it.ordinal for it in table.key]])
+    for (name,) in found.fetchall():
+        constraint = sql.Identifier(name).as_string(None)
+        yield ConfigurationError(
+            f"{at}: constraint {name} of a column of its key is NOT VALID: rows may have NULL there",
+            remedy=f"ALTER TABLE {article.source} VALIDATE CONSTRAINT {constraint}",
+        )
 
 
 def _immediate(article: Article, table: TableDescription) -> Iterator[str]:
@@ -104,8 +124,11 @@ def _partition_problems(
 
 def _logs_key(table: TableDescription) -> bool:
     """Return whether the log has the key of an old row as the table is."""
-    by_key = "default" if _identity_of_key(table) == "DEFAULT" else "index"
-    return table.replica_identity in ("full", by_key)
+    if table.replica_identity != "index":
+        return table.replica_identity == "full" or table.replica_identity == _identity_of_key(table).lower()
+    definition = table.definition
+    of_key = [it for it in definition.unique if it.columns == definition.key] if definition is not None else []
+    return any(it.identity for it in of_key) and not any(it.primary for it in of_key)
 
 
 def _identity_of_key(table: TableDescription) -> str:
