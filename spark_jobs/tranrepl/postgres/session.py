@@ -96,7 +96,8 @@ def set_session(session: Session) -> int:
     """Give a session in autocommit mode our settings, whatever its role's are, in one round trip. Returns the number of
     the server's process.
 
-    By SET: a query would take a snapshot first, for which a deferrable transaction waits.
+    By SET: a query would take a snapshot first, for which a deferrable transaction waits. So that transaction is made
+    another one before the query at its end.
     """
     cursor = session.execute(_set_statements(since_17=session.info.server_version >= _TRANSACTION_TIMEOUT_VERSION))
     while cursor.nextset():
@@ -131,7 +132,8 @@ def _set_statements(*, since_17: bool) -> bytes:
         sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.SQL(", ").join(map(sql.Literal, value.split(", "))))
         for name, value in settings.items()
     )
-    return f"{statements.as_string(None)}; SELECT pg_catalog.pg_backend_pid()".encode()
+    statement = f"SET transaction_deferrable = off; {statements.as_string(None)}; SELECT pg_catalog.pg_backend_pid()"
+    return statement.encode()
 
 
 _LEAVE_SAFE_PATH = "SET LOCAL search_path TO DEFAULT"

@@ -21,6 +21,7 @@ from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.connections import Connection
+from tranrepl.postgres.session import connect
 
 pytestmark = pytest.mark.new_sessions
 
@@ -168,3 +169,14 @@ def _change(site: Site, turn: int, lines: int) -> None:
         f"UPDATE line SET price = -1 WHERE vendor = {turn} AND number % 100 = 0",
         f"DELETE FROM vendor WHERE id = {turn}",
     )
+
+
+def test_a_session_begins_without_waiting_for_serializable_transactions(
+    owners: Databases, roles: Mapping[str, Connection]
+) -> None:
+    _give(owners, roles["publisher"], _SETTINGS)
+    execute(owners.publisher, "CREATE TABLE busy (id int)")
+    with psycopg.connect(**owners.publisher.libpq_parameters("test")) as other:  # type: ignore[arg-type]
+        other.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        other.execute("INSERT INTO busy VALUES (1)")
+        connect(roles["publisher"], "test").close()
