@@ -33,7 +33,7 @@ def following(topology: Topology, registered: Sequence[RegisteredArticle]) -> To
 
 def with_tables(publication: Publication, publisher: Publisher, registered: Sequence[RegisteredArticle]) -> Publication:
     """Return the publication with an article for each table at the Publisher that its patterns mean, by the name that
-    the file has for it."""
+    the file has for it. Raises ConfigurationError where two of them would have one destination."""
     if not publication.has_patterns:
         return publication
     there = publisher.tables_in({it.source.schema for it in publication.articles if it.pattern is not None})
@@ -42,4 +42,6 @@ def with_tables(publication: Publication, publisher: Publisher, registered: Sequ
     elsewhere = publisher.table_names(known.keys() - set(there.values()))
     published = {*there.values(), *elsewhere}
     renamed = [file_source(publication, it) for number, it in known.items() if number in published]
-    return publication.of_tables([*renamed, *(name for name, number in there.items() if number not in known)])
+    named = publication.of_tables([*renamed, *(name for name, number in there.items() if number not in known)])
+    named.require_own_destinations()
+    return named

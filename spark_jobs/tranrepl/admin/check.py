@@ -39,7 +39,7 @@ from tranrepl.model.names import TableName
 from tranrepl.printable import counted
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import why_unknown
-from tranrepl.settings.following import asked_edit, edits, follow
+from tranrepl.settings.following import asked_edit, by_file_source, edits, follow
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
@@ -246,7 +246,7 @@ def _name_tables(
     else:
         checked.warnings.extend(f"{publisher.where}: no table matches {it}" for it in empty)
     meant = {it.source for it in named.articles} - {it.source for it in file.articles}
-    checked.by_pattern = meant - {it.file_names.source for it in registered}
+    checked.by_pattern = meant - set(by_file_source(registered))
 
 
 def _tables(

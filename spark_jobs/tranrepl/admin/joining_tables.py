@@ -3,7 +3,7 @@ pattern with `new_tables: join`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tranrepl.admin.articles_of_file import registered_articles, with_tables
@@ -14,7 +14,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.following import agrees, file_source, with_registered
-from tranrepl.settings.publication import NewTables, Publication
+from tranrepl.settings.publication import NewTables, Publication, SyncType
 from tranrepl.settings.registration import registered_article
 from tranrepl.topology import Topology
 
@@ -34,10 +34,8 @@ def replicate_again(topology: Topology, say: Say) -> None:
         living = {it.subscription for it in database.subscriptions.living(record)}
         registered = {it.source: it for it in database.articles.active(publication, record)}
         ended, former = database.articles.ended(publication, record), database.articles.former(record)
-    if living != {it.name for it in publication.subscriptions}:
-        return
     with topology.publisher(_APPLICATION) as publisher:
-        if not publication.replicate_ddl and publisher.schema_changes.why_not_captured() is None:
+        if _is_edited(publication, living, publisher):
             return
     checked = check(_with(topology, with_registered(publication, registered.values())))
     if checked.blocking or not all(
@@ -56,24 +54,39 @@ def replicate_again(topology: Topology, say: Say) -> None:
         set_up(checked.topology, checked.tables, say)
 
 
+def _is_edited(publication: Publication, living: Collection[str], publisher: Publisher) -> bool:
+    """Return whether setup would do more than for articles, as the file says it: end or begin a subscription, or stop
+    capturing schema changes."""
+    if living != {it.name for it in publication.subscriptions}:
+        return True
+    return not publication.replicate_ddl and publisher.schema_changes.why_not_captured() is None
+
+
 def publish_new_tables(topology: Topology, say: Say) -> None:
     """Set up tables that are not published yet and that a pattern with `new_tables: join` means; report those of other
     patterns.
 
     Tables that cannot be published are passed over, as setup does, which says why. Nothing is set up before setup was,
-    or where that would register anything else. Raises ReplicationError.
+    where that would do anything else, or while the log reader waits for a person. Raises ReplicationError.
     """
     publication = topology.publication
     with topology.distributor() as database:
         registered = registered_articles(topology, database)
-    if not registered or not publication.has_patterns:
-        return
+        if not registered or not publication.has_patterns:
+            return
+        record = database.publications.get(publication.publication)
+        living = {it.subscription for it in database.subscriptions.living(record)}
+        has_failed = database.history.log_reader_has_failed(record)
     with topology.publisher(_APPLICATION) as publisher:
         new = _new_tables(publication, publisher, registered)
+        is_edited = bool(new) and _is_edited(publication, living, publisher)
     left, joining = ([it for it in new if _joins(publication, it) is joins] for joins in (False, True))
     if left:
         say(f"not published yet, though a pattern names them: {_listed(left)}; `tranrepl setup FILE` publishes them")
-    if joining:
+    if joining and (is_edited or has_failed):
+        first = "the file was edited, run `tranrepl setup FILE`" if is_edited else "the log reader has stopped"
+        say(f"not published yet: {_listed(joining)}: {first}")
+    elif joining:
         _join(topology, registered, joining, say)
 
 
@@ -90,7 +103,9 @@ def _new_tables(
 
 def _joins(publication: Publication, table: TableName) -> bool:
     pattern = publication.pattern_of(table)
-    return pattern is not None and pattern.new_tables is NewTables.JOIN
+    # Without a snapshot, nobody would bring the rows that are in the table by then.
+    copied = all(it.sync_type is SyncType.AUTOMATIC for it in publication.subscriptions)
+    return pattern is not None and pattern.new_tables is NewTables.JOIN and copied
 
 
 def _join(topology: Topology, registered: Sequence[RegisteredArticle], joining: Sequence[TableName], say: Say) -> None:

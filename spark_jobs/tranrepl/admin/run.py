@@ -12,6 +12,7 @@ from tranrepl.errors import (
     INCONSISTENT_DISTRIBUTION_DATABASE,
     SNAPSHOT_NOT_AVAILABLE,
     ReplicationError,
+    TransientError,
 )
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt
@@ -68,8 +69,10 @@ def read_log(publication: Publication, topology: Callable[[], Topology], read: C
     if publication.has_patterns:
         try:
             publish_new_tables(topology(), joined.append)
-        except ReplicationError as error:
+        except TransientError as error:
             log.warning("whether there are new tables is not known: %s", error.message)
+        except ReplicationError as error:
+            joined.append(f"new tables are not published: {error}")
     result = attempt(read).noticing(joined)
     if result.error is None or result.error.number != ARTICLE_DOES_NOT_EXIST:
         return result

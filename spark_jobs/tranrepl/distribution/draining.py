@@ -39,7 +39,6 @@ from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, Internal
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle, newest_definitions
-from tranrepl.settings.following import with_registered
 from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
 from tranrepl.spark.lasting_task import driver_addresses
 from tranrepl.subscriber.applier_options import ApplierOptions
@@ -329,8 +328,10 @@ class DistributionJob:
 
 
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:
-    file = with_registered(request.publication, articles.values())
-    own = {it.source for it in file.articles if it.order is CommandOrder.OWN_ARTICLE}
+    entries = {it.source: it for it in request.publication.articles}
+    names = {name for it in articles.values() for name in (it.source, it.file_names.source)}
+    found = {name: entries.get(name) or request.publication.pattern_of(name) for name in names}
+    own = {name for name, it in found.items() if it is not None and it.order is CommandOrder.OWN_ARTICLE}
     # Definitions of several versions: each is of the article that the file names, whatever its table is called by then.
     return frozenset(number for number, it in articles.items() if own & {it.source, it.file_names.source})
 

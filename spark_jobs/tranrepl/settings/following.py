@@ -46,9 +46,11 @@ def with_registered(publication: Publication, registered: Iterable[RegisteredArt
 
 def file_source(publication: Publication, registered: RegisteredArticle) -> TableName:
     """Return the name by which the file means a registered article's table: that which it had when setup read the file,
-    else that of now."""
-    before = registered.file_names.source
-    return registered.source if publication.article(before) is None else before
+    unless the table has an entry of its own by the name of now, else that of now."""
+    before, now = registered.file_names.source, registered.source
+    pattern = publication.pattern_of(before)
+    own = {it.source for it in publication.articles} & {before, now}
+    return before if before in own or (pattern is not None and now not in own) else now
 
 
 def follow(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
@@ -80,6 +82,7 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
     """Return by article, as the file names it, what is to be edited in the file, since schema changes gave things
     other names."""
     known, found = list(registered), {}
+    own = {it.source for it in publication.articles}
     publication = with_registered(publication, known)
     for article, now in zip(publication.articles, follow(publication, known).articles, strict=True):
         wanted = []
@@ -92,7 +95,8 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
         if set(article.lob_columns) != set(now.lob_columns):
             wanted.append(f"`lob_columns: [{', '.join(now.lob_columns)}]`")
         if wanted:
-            found[str(article.source)] = f"write {', '.join(wanted)} into the file"
+            entry = "write" if article.source in own else "give it an entry of its own: write"
+            found[str(article.source)] = f"{entry} {', '.join(wanted)} into the file"
     return found
 
 

@@ -102,7 +102,7 @@ class NewTables(StrEnum):
     REPORT = "report"
     """A run says that there is one; the next `setup` publishes it."""
     JOIN = "join"
-    """The next run that begins publishes it, as `setup` does."""
+    """The next run that begins publishes it, as `setup` does, where all subscriptions have `sync_type: automatic`."""
 
 
 class CommandOrder(StrEnum):
@@ -471,22 +471,24 @@ class Publication(_Settings):
         return next((it for it in reversed(self.articles) if it.matches(table)), None)
 
     def of_tables(self, tables: Iterable[TableName]) -> Publication:
-        """Return the publication with articles of these tables in the place of its patterns. Raises ConfigurationError
-        where two articles would have one destination."""
+        """Return the publication with articles of these tables in the place of its patterns."""
         if not self.has_patterns:
             return self
         own = [it for it in self.articles if it.pattern is None]
         named = {it.source for it in own}
         meant = [(it, self.pattern_of(it)) for it in sorted(set(tables) - named)]
         found = [pattern.of_table(table) for table, pattern in meant if pattern is not None]
+        return self.model_copy(update={"articles": [*own, *found]})
+
+    def require_own_destinations(self) -> None:
+        """Raise ConfigurationError where two articles have one destination, as tables of patterns may."""
         try:
-            _refuse_shared_destinations([*own, *found], [it.name for it in self.subscriptions])
+            _refuse_shared_destinations(self.articles, [it.name for it in self.subscriptions])
         except ValueError as error:
             raise ConfigurationError(
                 f"publication {self.publication}: {error}",
-                remedy="give one of the tables an entry of its own, with another destination",
+                remedy="give one of the tables an entry of its own, with another destination, or exclude it",
             ) from None
-        return self.model_copy(update={"articles": [*own, *found]})
 
     def at(self, subscription: str) -> Publication:
         """Return the publication with the destinations that its articles have at a subscription."""

@@ -10,12 +10,13 @@ import pytest
 from conftest import DatabasesFactory
 from support.site import Site
 from support.spark_here import SparkHere
-from support.whole_run import good_run
+from support.whole_run import good_run, whole_run
 from tranrepl.admin.articles_of_file import registered_articles
 from tranrepl.admin.check import check
 from tranrepl.admin.run import LOG_READER
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair
+from tranrepl.settings.publication import Article, SyncType
 
 _TABLES = (
     "CREATE SCHEMA sales",
@@ -89,7 +90,10 @@ def test_each_table_that_a_pattern_names_is_replicated_and_new_ones_join(
     site.at_publisher("ALTER TABLE sales.later RENAME TO tmp_later", "INSERT INTO sales.tmp_later VALUES (3, 'three')")
     good_run(site)
     site.at_publisher("INSERT INTO sales.orders VALUES (2, 'two')", 'DROP TABLE sales.own, sales."Order Lines"')
-    site.publication = site.publication.model_copy(update={"articles": site.publication.articles[:1]})
+    (asked,) = (it for it in check(site.topology).warnings if "sales.later" in it)
+    assert "give it an entry of its own: write `source: sales.tmp_later` and `destination: archive.later`" in asked
+    given = Article.model_validate({"source": "sales.tmp_later", "destination": "archive.later"})
+    site.publication = site.publication.model_copy(update={"articles": [site.publication.articles[0], given]})
     site.set_up()
     good_run(site)
     assert _copied(site)["later"] == [(1, "after"), (2, "two"), (3, "three")]
@@ -133,6 +137,20 @@ def test_a_new_table_does_not_join_where_setup_could_not_work_or_would_do_more(
     site = _site(databases, tmp_path)
     good_run(site)
     site.at_publisher(_MADE, _FILLED)
+    file = site.publication
+    kept = [it.model_copy(update={"sync_type": SyncType.REPLICATION_SUPPORT_ONLY}) for it in file.subscriptions]
+    more = [*file.subscriptions, file.subscriptions[0].model_copy(update={"name": "more"})]
+    for edit, said in (
+        ({"replicate_ddl": False}, "the file was edited"),
+        ({"subscriptions": more}, "the file was edited"),
+        ({"subscriptions": kept}, "`tranrepl setup FILE` publishes them"),
+    ):
+        site.publication = file.model_copy(update=edit)
+        (notice,) = whole_run(site)[LOG_READER].notices
+        assert said in notice
+        assert "sales.later" not in _registered(site)
+    assert site.at_publisher("SELECT 1 FROM pg_event_trigger WHERE evtname LIKE 'tranrepl%'")
+    site.publication = file
     site.at_subscriber(
         "CREATE TABLE archive.later (id int PRIMARY KEY, v text)", "INSERT INTO archive.later VALUES (9, '')"
     )
