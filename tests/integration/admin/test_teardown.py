@@ -152,6 +152,22 @@ def test_it_says_what_will_go_and_asks(site: Site, tmp_path: Path) -> None:
         assert "→ run `tranrepl setup" in error
 
 
+def test_no_update_fails_where_another_publication_has_the_table_by_now(
+    databases_with_tables: Databases, tmp_path: Path
+) -> None:
+    keyless = "CREATE TABLE keyless (id int NOT NULL UNIQUE, note text)"
+    execute(databases_with_tables.publisher, keyless, "INSERT INTO keyless VALUES (1, 'one')")
+    execute(databases_with_tables.subscriber, keyless)
+    site = _site(databases_with_tables, tmp_path, [*ARTICLES, {"source": "public.keyless"}])
+    site.set_up()
+    site.at_publisher("CREATE PUBLICATION others FOR TABLE keyless, plain, silent")
+    (stays,) = (it for part in plan_teardown(site.topology).parts for it in part.stays if "keyless" in it)
+    assert "publication others has the table, whose UPDATEs would fail with DEFAULT" in stays
+    _tear_down(site)
+    site.at_publisher(*(f"UPDATE {it} SET note = 'two'" for it in ("keyless", "plain", "silent")))
+    assert site.at_publisher("SELECT relreplident::text FROM pg_class WHERE relname = 'plain'") == [("d",)]
+
+
 @pytest.mark.parametrize(("answer", "status"), [("n\n", 1), pytest.param("y\n", 0, marks=pytest.mark.slow)])
 def test_an_answer_at_the_terminal_decides(site: Site, tmp_path: Path, answer: str, status: int) -> None:
     site.set_up()

@@ -23,8 +23,14 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relreplident::text,
          WHERE (r.prrelid = c.oid OR r.prrelid IN (SELECT pg_catalog.pg_partition_ancestors(c.oid)))
            AND p.pubname LIKE 'tranrepl\\_%%' AND p.pubname <> %s),
        ARRAY(SELECT x.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
-              WHERE i.indrelid = c.oid)
+              WHERE i.indrelid = c.oid),
+       EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary),
+       o.pubname
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN (SELECT t.schemaname, t.tablename, min(t.pubname)
+               FROM pg_catalog.pg_publication_tables t JOIN pg_catalog.pg_publication p ON p.pubname = t.pubname
+              WHERE (p.pubupdate OR p.pubdelete) AND p.pubname <> %s GROUP BY 1, 2) o (schema, name, pubname)
+    ON o.schema = n.nspname AND o.name = c.relname
  WHERE c.oid = ANY (%s::oid[]) ORDER BY n.nspname, c.relname
 """
 
@@ -40,6 +46,14 @@ class IdentifiedTable:
     other_publication: str | None
     """Another publication of tranrepl's that has the table, or one that it is a partition of."""
     indexes: tuple[str, ...]
+    has_primary_key: bool
+    published_by: str | None
+    """Another publication, of anybody's, that has its UPDATEs or DELETEs."""
+
+    def fails_with(self, identity: OldRowSetting) -> bool:
+        """Return whether PostgreSQL would refuse the Publisher's own UPDATEs or DELETEs then."""
+        lacks_key = identity.kind == "n" or (identity.kind == "d" and not self.has_primary_key)
+        return self.published_by is not None and lacks_key
 
     def set_to(self, identity: OldRowSetting) -> sql.Composed:
         """Return the statement that changes it."""
@@ -55,8 +69,8 @@ def clause(identity: OldRowSetting) -> sql.Composable:
 
 def identified_tables(session: Session, publication: str, object_ids: Collection[int]) -> Mapping[int, IdentifiedTable]:
     """Return the tables that exist, by oid. `publication`: the PostgreSQL publication that is ours."""
-    rows = session.execute(_QUERY, [publication, list(object_ids)]).fetchall()
+    rows = session.execute(_QUERY, [publication, publication, list(object_ids)]).fetchall()
     return {
-        oid: IdentifiedTable(TableName(schema, name), OldRowSetting(kind, index), owned, other, tuple(indexes))
-        for oid, schema, name, kind, index, owned, other, indexes in rows
+        oid: IdentifiedTable(TableName(schema, name), OldRowSetting(kind, index), owned, other, tuple(indexes), *rest)
+        for oid, schema, name, kind, index, owned, other, indexes, *rest in rows
     }

@@ -154,6 +154,9 @@ def _identity(table: IdentifiedTable, before: OldRowSetting | None, unsettled: s
         return None, f"{full}: {unsettled}; {back}; sets the default"
     if before.index is not None and before.index not in table.indexes:
         return None, f"{full}: it was USING INDEX {before.index}, which is gone"
+    if table.fails_with(before):
+        why = f"publication {table.published_by} has the table, whose UPDATEs would fail"
+        return None, f"{full}: {why} with {clause(before).as_string(None)}"
     what = f"{full}: back to {clause(before).as_string(None)}"
     return _Step(what, table.set_to(before), table.owned), None
 
