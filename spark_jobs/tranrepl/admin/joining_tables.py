@@ -4,6 +4,7 @@ pattern with `new_tables: join`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from tranrepl.admin.articles_of_file import registered_articles, with_tables
@@ -70,24 +71,29 @@ def publish_new_tables(topology: Topology, say: Say) -> None:
     where that would do anything else, or while the log reader waits for a person. Raises ReplicationError.
     """
     publication = topology.publication
-    with topology.distributor() as database:
-        registered = registered_articles(topology, database)
-        if not registered or not publication.has_patterns:
+    with topology.distributor() as database, ExitStack() as held:
+        if not publication.has_patterns or not registered_articles(topology, database):
             return
         record = database.publications.get(publication.publication)
+        # Setup by two runs at once, with lists of different age: the older one would end what the newer one begins.
+        if not held.enter_context(database.publications.publishing_tables(record)):
+            return
+        registered = registered_articles(topology, database)
         living = {it.subscription for it in database.subscriptions.living(record)}
         has_failed = database.history.log_reader_has_failed(record)
-    with topology.publisher(_APPLICATION) as publisher:
-        new = _new_tables(publication, publisher, registered)
-        is_edited = bool(new) and _is_edited(publication, living, publisher)
-    left, joining = ([it for it in new if _joins(publication, it) is joins] for joins in (False, True))
-    if left:
-        say(f"not published yet, though a pattern names them: {_listed(left)}; `tranrepl setup FILE` publishes them")
-    if joining and (is_edited or has_failed):
-        first = "the file was edited, run `tranrepl setup FILE`" if is_edited else "the log reader has stopped"
-        say(f"not published yet: {_listed(joining)}: {first}")
-    elif joining:
-        _join(topology, registered, joining, say)
+        with topology.publisher(_APPLICATION) as publisher:
+            new = _new_tables(publication, publisher, registered)
+            is_edited = bool(new) and _is_edited(publication, living, publisher)
+        left, joining = ([it for it in new if _joins(publication, it) is joins] for joins in (False, True))
+        if left:
+            say(
+                f"not published yet, though a pattern names them: {_listed(left)}; `tranrepl setup FILE` publishes them"
+            )
+        if joining and (is_edited or has_failed):
+            first = "the file was edited, run `tranrepl setup FILE`" if is_edited else "the log reader has stopped"
+            say(f"not published yet: {_listed(joining)}: {first}")
+        elif joining:
+            _join(topology, registered, joining, say)
 
 
 def _new_tables(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -56,6 +57,8 @@ class PublicationRecord:
     """What tells the log before `registered_to` from another one (`Publisher.proof`)."""
 
 
+_NEW_TABLES = 14013
+"""The class of advisory locks that say that new tables are being published; their objects are publications."""
 _LOG_COLUMNS = (
     "registered_xact_seqno",
     "registered_to",
@@ -151,6 +154,14 @@ class Publications:
                 sa.select(mspublications).where(mspublications.c.publication == publication.publication)
             ).one()
         return _publication(row, self._store)
+
+    @contextmanager
+    def publishing_tables(self, record: PublicationRecord) -> Iterator[bool]:
+        """Let others see that new tables of the publication are published here; give whether nobody else does that. It
+        ends with the session, however that ends."""
+        with self._database.transaction() as connection:
+            lock = sa.func.pg_try_advisory_xact_lock(_NEW_TABLES, record.publication_id)
+            yield bool(connection.scalar(sa.select(lock)))
 
     def start_watermark(self, record: PublicationRecord, position: Position, proof: str | None) -> None:
         """Register where reading the log begins, with its proof, unless that is registered already."""
