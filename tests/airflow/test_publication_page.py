@@ -86,10 +86,12 @@ def _lead_to(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def dags(publications: Path, write_publication: PublicationWriter, airflow_home: Path) -> Iterator[dict[str, DAG]]:
     """Let Airflow know the publication's DAGs."""
-    path = publications.parent / "validation.py"
-    shutil.copy(CHECKOUT / "dags" / path.name, path)
+    copied = [publications.parent / it for it in ("validation.py", "reinitialization.py")]
+    for path in copied:
+        shutil.copy(CHECKOUT / "dags" / path.name, path)
     yield _known_dags(publications, write_publication, "*/5 * * * *")
-    path.unlink()
+    for path in copied:
+        path.unlink()
 
 
 def _known_dags(publications: Path, write_publication: PublicationWriter, schedule: str) -> dict[str, DAG]:
@@ -156,6 +158,13 @@ SELECT publication_id, 'shop_001', now() + interval '1 s' * n, 'data', '20598', 
        'public.item_1', decode('0000000000000f04', 'hex'), 1
   FROM mspublications, generate_series(1, 3) n
 """
+_DAMAGED = """
+INSERT INTO msrepl_errors (publication_id, subscription, time, error_type, error_text, remedy, xact_seqno,
+                           damaged_batch)
+SELECT publication_id, 'shop_001', now() + interval '1 min', 'configuration', 'store: batch x cannot be read.',
+       'restore x; or `tranrepl reinitialize FILE -s NAME` copies the rows again', '\\x0f04', true
+  FROM mspublications
+"""
 _DIFFERING = """
 INSERT INTO msrepl_errors (publication_id, subscription, time, error_type, error_code, error_text)
 SELECT publication_id, 'shop_001', now() - interval '1 min', 'data', '20574', 'Rows differ.' FROM mspublications
@@ -183,9 +192,16 @@ def test_one_failure_is_one_card_with_its_ways_on(distribution: Connection, publ
         pages = [admin.get(f"/publication/{NAME}{it}").text for it in ("", "/errors", "/actions")]
         assert ["Errors (2)" in it for it in pages] == [True] * 3, "one failed, and one validation"
         assert (pages[1].count("Open</span>"), pages[1].count("Run again</button>")) == (2, 1)
-        execute(distribution, "DELETE FROM msrepl_errors WHERE error_code LIKE '20574%'")
+        execute(distribution, "DELETE FROM msrepl_errors WHERE error_code LIKE '20574%'", _DAMAGED)
+        pages = [admin.get(it).text for it in ("/", *(f"/publication/{NAME}{it}" for it in ("/errors", "/actions")))]
+        assert not any(it in page for page in pages for it in ("failing=shop_001", "ailing command"))
+        card = pages[1].partition("<section")[2].partition("</section>")[0]
+        assert ("Look at" in card, "Skip" in card, "tranrepl browse" in card) == (False, False, False)
+        assert "/actions?subscription=shop_001#reinitialize" in card
+        assert "tranrepl reinitialize" in card
+        execute(distribution, "DELETE FROM msrepl_errors WHERE damaged_batch")
         form = admin.get(f"/publication/{NAME}/actions?subscription=shop_001&article=public.item_1&repair=1").text
-        assert form.count(" selected>") == 1, "the file has other articles"
+        assert form.count(" selected>") == 2, "to validate and to reinitialize; the file has other articles"
         assert 'name="repair" checked' in form
         assert not any(it in viewer.get(f"/publication/{NAME}/errors").text for it in ways[1:])
         execute(distribution, _SKIPPED)

@@ -39,6 +39,8 @@ class ShownError(BaseModel):
     xact_seqno: str | None
     """The transaction of the failing command, with 0x; None where it was none of a command."""
     command_id: int | None
+    damaged_batch: bool = False
+    """A batch is not in the store as it was registered: nobody can look at its transactions, or skip them."""
     key: str | None = None
     """The row of the failing command. Only a publication's list of errors has it, the command and the next steps."""
     command: str | None = None
@@ -71,7 +73,8 @@ class ShownError(BaseModel):
     def stops_delivery(self) -> bool:
         """Whether a subscription waits at a transaction, which could be skipped."""
         is_deactivated = (self.number or "").startswith(SUBSCRIPTION_DEACTIVATED)
-        return self.subscription is not None and self.xact_seqno is not None and not is_deactivated
+        is_stored = self.xact_seqno is not None and not self.damaged_batch
+        return self.subscription is not None and is_stored and not is_deactivated
 
     @classmethod
     def of(cls, error: RecordedError, settings_file: str, *, values: bool) -> Self:
@@ -87,6 +90,7 @@ class ShownError(BaseModel):
             article=report.article,
             xact_seqno=f"0x{report.xact_seqno}" if report.xact_seqno else None,
             command_id=report.command_id,
+            damaged_batch=report.damaged_batch,
             skipped=error.skipped or error.passed_over,
             healed=error.healed,
             acknowledged_at=error.acknowledged_at,

@@ -385,6 +385,13 @@ msrepl_errors = sa.Table(
         server_default=sa.false(),
         comment="Whether the delivery stopped before a schema change",
     ),
+    sa.Column(
+        "damaged_batch",
+        sa.Boolean,
+        nullable=False,
+        server_default=sa.false(),
+        comment="Whether a batch is not in the store as it was registered",
+    ),
     sa.Index(None, "publication_id", "id"),
 )
 

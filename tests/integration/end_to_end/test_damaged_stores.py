@@ -29,6 +29,7 @@ from support.observed import (
 )
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.status import status
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.next_steps import Place, next_steps
@@ -178,15 +179,18 @@ def test_a_missing_or_damaged_batch_is_named_and_not_passed_over(
 ) -> None:
     batches = _registered(databases(), tmp_path, spark)
     site, first = batches.site, batches.folders[0]
-    before = watermark(site)
+    before, place = watermark(site), Place("FILE", "reporting")
     for damage in _DAMAGES:
         error = batches.error_with(damage, 0)
         assert (error.kind, error.damaged_batch, damage) == (ErrorKind.CONFIGURATION, True, damage)
         assert error.message.startswith(f"store: batch {first.name} cannot be read: ")
         assert "\n" not in error.message
         assert "it holds 0 commands" not in error.message
-        assert not next_steps(error, Place("FILE", "reporting")), "a batch that cannot be read cannot be browsed"
+        assert not next_steps(error, place), "a batch that cannot be read cannot be browsed"
         assert f"restore {first} from a backup" in (error.remedy or "")
+        shown = status(site.topology).subscriptions[0].last_error
+        assert shown is not None
+        assert (shown.next_steps, shown.damaged_batch) == ((), True), "as recorded, too"
         assert watermark(site) == before
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)

@@ -211,6 +211,7 @@ def _error(row: sa.Row[Any], *, is_healed: bool) -> RecordedError:
         key=row.row_key,
         not_repaired=row.not_repaired,
         schema_change=row.schema_change,
+        damaged_batch=row.damaged_batch,
     )
     return RecordedError(
         id=row.id,
@@ -241,4 +242,5 @@ def _error_values(record: PublicationRecord, error: ErrorReport, subscription: s
         "row_key": error.shown_key,
         "not_repaired": error.not_repaired,
         "schema_change": error.schema_change,
+        "damaged_batch": error.damaged_batch,
     }

@@ -266,6 +266,13 @@ def upgrade() -> None:
             nullable=False,
             comment="Whether the delivery stopped before a schema change",
         ),
+        sa.Column(
+            "damaged_batch",
+            sa.Boolean(),
+            server_default=sa.text("false"),
+            nullable=False,
+            comment="Whether a batch is not in the store as it was registered",
+        ),
         sa.ForeignKeyConstraint(
             ["publication_id"], ["mspublications.publication_id"], name=op.f("fk_msrepl_errors_mspublications")
         ),
