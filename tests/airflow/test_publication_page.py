@@ -192,6 +192,8 @@ def test_one_failure_is_one_card_with_its_ways_on(distribution: Connection, publ
         pages = [admin.get(f"/publication/{NAME}{it}").text for it in ("", "/errors", "/actions")]
         assert ["Errors (2)" in it for it in pages] == [True] * 3, "one failed, and one validation"
         assert (pages[1].count("Open</span>"), pages[1].count("Run again</button>")) == (2, 1)
+        assert ("Rows differ." in pages[0], "found rows that differ" in pages[0]) == (True, False), "once"
+        assert "/actions?subscription=shop_001&amp;repair=1#validate" in pages[0]
         execute(distribution, "DELETE FROM msrepl_errors WHERE error_code LIKE '20574%'", _DAMAGED)
         pages = [admin.get(it).text for it in ("/", *(f"/publication/{NAME}{it}" for it in ("/errors", "/actions")))]
         assert not any(it in page for page in pages for it in ("failing=shop_001", "ailing command"))

@@ -67,6 +67,11 @@ class Subscription(BaseModel):
     last_run: Run | None
     last_error: ShownError | None
 
+    @property
+    def last_error_is_of_validation(self) -> bool:
+        """Whether rows differ, and nothing has failed since."""
+        return self.last_error is not None and self.last_error.unresolved and self.last_error.of_validation
+
 
 class RetainedLogState(BaseModel):
     """What the Publisher keeps of its log."""
@@ -140,6 +145,12 @@ class MonitoredState(BaseModel):
     def warnings_of(self, subscription: str) -> list[CurrentWarning]:
         """Return the warnings of one subscription, or, without its name, of none of them alone."""
         return [it for it in self.warnings if it.subscription == subscription]
+
+    @property
+    def unsaid_warnings(self) -> list[CurrentWarning]:
+        """The warnings but those of rows that differ where that is the subscription's last error, too."""
+        said = {it.subscription for it in self.subscriptions if it.last_error_is_of_validation}
+        return [it for it in self.warnings if it.kind != WarningKind.ROWS_DIFFER or it.subscription not in said]
 
     @property
     def needs_attention(self) -> bool:

@@ -116,8 +116,8 @@ def _show_validation(name: str, result: JobResult) -> None:
         verdict = _verdict(it, counted_only=counted_only)
         table.add_row(it.article, f"{it.publisher_rows:,}", *([] if counted_only else counts), verdict)
     out.print(table)
-    for what, articles in result.validation.by_comparison().items():
-        out.print(f"{escape(what)}: {escape(', '.join(articles))}", highlight=False, style="dim")
+    for line in result.validation.in_few_lines():
+        out.print(escape(line), highlight=False, style="dim")
     for it in result.validation.unequal:
         for row in it.rows[:_MOST_SHOWN]:
             out.print(f"  {escape(_differing_row(it, row))}", highlight=False, soft_wrap=True)

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
+from tranrepl.printable import counted
+
 MOST_ROWS = 10_000
 """Differing rows that are named of an article, and that can be repaired. All of them are counted."""
 COUNTS_EQUAL = "counts equal; contents not compared"
@@ -77,6 +79,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_LISTED]) + more
 
 
+def _few(articles: Sequence[str]) -> str:
+    return ", ".join(articles) if len(articles) <= _MOST_LISTED else counted(len(articles), "article")
+
+
 class ArticleValidation(BaseModel):
     """One article at both ends. Without checksums (`rowcount_only`), rows are counted and not compared."""
 
@@ -140,6 +146,30 @@ class SubscriptionValidation(BaseModel):
         for it in self.articles:
             alike.setdefault(it.compared.summary(), []).append(it.article)
         return alike
+
+    def in_few_lines(self) -> list[str]:
+        """Return what was compared: a line for all articles, and one for those that differ of each kind."""
+        groups = self.by_comparison()
+        if len(groups) == 1:
+            return [f"{what}: {_few(articles)}" for what, articles in groups.items()]
+        unequal = {it.article for it in self.unequal}
+        details = {what: [it for it in articles if it in unequal] for what, articles in groups.items()}
+        return [self._in_one_line(), *(f"{what}: {_few(articles)}" for what, articles in details.items() if articles)]
+
+    def _in_one_line(self) -> str:
+        compared = [it.compared for it in self.articles]
+        found = {
+            "columns compared": sum(len(it.columns) for it in compared),
+            "as another type": sum(len(it.converted) for it in compared),
+            "not compared": sum(len(it.unpublished) + len(it.own) for it in compared),
+        }
+        counts = ", ".join(f"{count:,} {what}" for what, count in found.items() if count)
+        filtered = sum(it.row_filter is not None for it in compared)
+        parts = [
+            counts or "rows counted; contents not compared",
+            *([f"row filters applied to {counted(filtered, 'article')}"] if filtered else []),
+        ]
+        return f"{counted(len(compared), 'article')}: {'; '.join(parts)} (--json names them)"
 
     def account(self) -> list[str]:
         """Return what was compared, and where only rows were counted, that equal counts say no more."""

@@ -29,13 +29,14 @@ _ITEM = Comparison(
     own=("loaded",),
     row_filter="price > 1",
 )
-_LINES = [
-    (
-        "3 columns (name as character varying(40), price as numeric(12,2)); not compared: secret, twice, "
-        "loaded (the Subscriber's own); row filter applied: public.item"
-    ),
-    "2 columns: public.plain, public.other",
-]
+_LINE = (
+    "3 articles: 7 columns compared, 2 as another type, 3 not compared; row filters applied to 1 article "
+    "(--json names them)"
+)
+_LINE_OF_ITEM = (
+    "3 columns (name as character varying(40), price as numeric(12,2)); not compared: secret, twice, "
+    "loaded (the Subscriber's own); row filter applied: public.item"
+)
 
 
 @pytest.fixture
@@ -67,19 +68,23 @@ def shell(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     return lambda *arguments: typed("validate", file, *arguments, environment=environment)
 
 
-def test_the_shell_says_what_was_compared(shell: Callable[..., Outcome]) -> None:
+def test_the_shell_says_what_was_compared(site: Site, shell: Callable[..., Outcome]) -> None:
     said = shell()
     assert said.status == 0, said.err
     lines = [line.rstrip() for line in said.out.splitlines()]
-    assert lines[-2:] == _LINES
-    # In a terminal these are wrapped, and the table is not.
-    assert max(map(len, lines[:-2])) <= 80
+    assert lines[-1] == _LINE
+    # In a terminal this is wrapped, and the table is not.
+    assert max(map(len, lines[:-1])) <= 80
     counted = shell("--rowcount-only", "--article", "public.item")
     assert counted.out.endswith("rows counted; contents not compared; row filter applied: public.item\n")
     everything = json.loads(shell("--json").out)["reporting"]["validation"]["articles"]
     assert Comparison.model_validate(everything[0]["compared"]) == _ITEM
     assert everything[1]["compared"]["columns"] == ["id", "name"]
     assert everything[1]["compared"]["row_filter"] is None
+    site.at_subscriber("DELETE FROM item")
+    differs = shell()
+    assert differs.status == 1
+    assert f"{_LINE}\n{_LINE_OF_ITEM}\n  public.item id = 2  missing\n" in differs.out
 
 
 def test_the_report_names_the_types_that_values_were_compared_as(
