@@ -46,7 +46,7 @@ from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_s
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.procedure_names import PREFIXES
 from tranrepl.subscriber.replication_tables import REVISION
-from tranrepl.subscriber.shared_tables import Claim, sharing_problems, snapshot_problems
+from tranrepl.subscriber.shared_tables import Claim, sharing_problems
 from tranrepl.subscriber.snapshot import SnapshotArticle
 from tranrepl.topology import Topology
 
@@ -378,8 +378,9 @@ def _subscriber(
                 sequence_warnings(tables, open_publisher, subscriber, settings, tables_are_current=are_current)
             )
             claims = subscriber.claims() if are_current else []
-            yield from sharing_problems(subscriber.where, tables, claims, schemas=able.schemas)
-    yield from _in_the_way(checked, topology, database, name, missing, claims)
+    copied = _copied(checked, topology, database, name, missing)
+    yield from sharing_problems(f"Subscriber {name}", tables, copied, claims, schemas=able.schemas)
+    yield from _in_the_way(checked, topology, name, copied)
 
 
 def _asks_for_procedures(article: Article) -> bool:
@@ -410,30 +411,29 @@ def _delivered(
     return {}, {}
 
 
-def _in_the_way(
-    checked: Checked,
-    topology: Topology,
-    database: DistributionDatabase,
-    name: str,
-    missing: Container[TableName],
-    claims: Sequence[Claim],
-) -> Iterator[ReplicationError]:
-    """Yield an error for each table with rows at the Subscriber that a snapshot would meet and must not touch."""
+def _copied(
+    checked: Checked, topology: Topology, database: DistributionDatabase, name: str, missing: Container[TableName]
+) -> list[SnapshotArticle]:
+    """Return the articles of which a snapshot will be taken."""
     wanted = _to_be_initialized(
         checked, topology.publication, database, topology.publication.subscription(name), missing
     )
-    chosen = [
+    return [
         SnapshotArticle(registered_article(article, table), article, table, large=False)
         for article, table in tables_at(checked.tables, name)
         if article.source in wanted
     ]
-    if chosen:
+
+
+def _in_the_way(
+    checked: Checked, topology: Topology, name: str, copied: Sequence[SnapshotArticle]
+) -> Iterator[ReplicationError]:
+    """Yield an error for each table with rows at the Subscriber that a snapshot would meet and must not touch."""
+    if copied:
         key = topology.subscription_key(name, checked.publisher_system)
         connection = topology.subscriber_connection(name)
         with topology.dialect(name).snapshot(connection, key, _APPLICATION) as target:
-            yield from target.problems(chosen)
-            schemas = topology.dialect(name).capabilities.schemas
-            yield from snapshot_problems(f"Subscriber {name}", chosen, claims, schemas=schemas)
+            yield from target.problems(copied)
 
 
 def _to_be_initialized(

@@ -65,10 +65,15 @@ def takes_whole_table(article: RegisteredArticle) -> bool:
 
 
 def sharing_problems(
-    where: str, tables: PublishedTables, others: Sequence[Claim], *, schemas: bool
+    where: str,
+    tables: PublishedTables,
+    copied: Iterable[SnapshotArticle],
+    others: Sequence[Claim],
+    *,
+    schemas: bool,
 ) -> Iterator[ConfigurationError]:
     """Yield an error for the articles and another publication's on their tables, of which one deletes the other's rows
-    with a TRUNCATE or a partition. `others`: of the Subscriber."""
+    with a TRUNCATE or a partition, or with a snapshot of those `copied`. `others`: of the Subscriber."""
     shared = []
     for settings, table in tables if others else ():
         article = registered_article(settings, table)
@@ -81,23 +86,25 @@ def sharing_problems(
                 )
             elif article.filter is not None and article.filter == other.filter:
                 shared.append(_Shared(article, other, f"both have the row filter {article.filter}"))
-    yield from _errors(where, shared)
+    yield from _errors(where, [*shared, *_by_snapshots(copied, others, schemas=schemas)])
 
 
 def snapshot_problems(
     where: str, articles: Iterable[SnapshotArticle], others: Sequence[Claim], *, schemas: bool
 ) -> Iterator[ConfigurationError]:
     """Yield an error for the articles whose snapshots would delete rows of another publication's."""
-    shared = []
+    yield from _errors(where, _by_snapshots(articles, others, schemas=schemas))
+
+
+def _by_snapshots(articles: Iterable[SnapshotArticle], others: Sequence[Claim], *, schemas: bool) -> Iterator[_Shared]:
     for it in articles if others else ():
         if it.settings.pre_creation_cmd is PreCreation.DELETE and it.article.filter is not None:
             continue
         filtered = "a row filter" if it.article.filter is not None else "no row filter"
         said = f"a snapshot with `pre_creation_cmd: {it.settings.pre_creation_cmd}` and {filtered} deletes both's"
-        shared += [
-            _Shared(it.article, other, said) for other in others if other.is_on(it.article.destination, schemas=schemas)
-        ]
-    yield from _errors(where, shared)
+        for other in others:
+            if other.is_on(it.article.destination, schemas=schemas):
+                yield _Shared(it.article, other, said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +116,14 @@ class _Shared:
 
 
 def _errors(where: str, shared: Iterable[_Shared]) -> Iterator[ConfigurationError]:
-    """Yield one error for all articles that meet the same publication's for the same reason."""
-    groups: dict[tuple[str, str, str], list[_Shared]] = {}
+    """Yield one error for all articles that meet the same publication's for the same reasons."""
+    reasons: dict[tuple[TableName, Claim], list[_Shared]] = {}
     for it in shared:
-        groups.setdefault((it.other.publisher, it.other.publication, it.why), []).append(it)
+        reasons.setdefault((it.article.source, it.other), []).append(it)
+    groups: dict[tuple[str, str, str], list[_Shared]] = {}
+    for (_, other), them in reasons.items():
+        why = "; ".join(it.why for it in them)
+        groups.setdefault((other.publisher, other.publication, why), []).append(them[0])
     for (publisher, publication, why), group in groups.items():
         theirs = f"publication {publication} at {publisher}"
         first = group[0]

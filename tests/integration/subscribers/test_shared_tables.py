@@ -127,11 +127,11 @@ def test_tables_of_the_same_publication_are_one_error(sites: _Sites) -> None:
         another = article.model_copy(update={"source": TableName("public", "two"), "destination": None})
         site.publication = site.publication.model_copy(update={"articles": (article, another)})
     one.set_up()
-    by_truncate, by_snapshot = (it.report for it in check(again.topology).problems)
-    for report in (by_truncate, by_snapshot):
-        assert "2 tables have rows of this publication and of publication one at " in report.message
-        assert "public.shared, public.two: a " in report.message
-    (release,) = set(re.findall(r"UPDATE .*;", f"{by_truncate.remedy}\n{by_snapshot.remedy}"))
+    (shared,) = (it.report for it in check(again.topology).problems)
+    assert "2 tables have rows of this publication and of publication one at " in shared.message
+    assert "public.shared, public.two: a TRUNCATE of " in shared.message
+    assert "deletes both's; a snapshot with `pre_creation_cmd: delete` and no row filter deletes" in shared.message
+    (release,) = re.findall(r"UPDATE .*;", shared.remedy or "")
     one.at_subscriber(release)
     assert check(again.topology).problems == []
 
