@@ -28,6 +28,7 @@ from tranrepl.cli.output import out, table_of, with_names
 from tranrepl.distributor.database.overview import WRONG_STATES
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.model.latency import Quantiles
+from tranrepl.next_steps import with_short_key
 from tranrepl.printable import counted
 
 _INDENT = 2
@@ -209,11 +210,12 @@ def _failure(last: LastRun | None, error: LastError | None) -> Iterator[str]:
             over = f"acknowledged by {escape(error.acknowledged_by or '')} at {_time(error.acknowledged_at)}"
         yield f"{what}: {over}" if error.healed else f"[red]{what}[/]: {escape(_text(error))}"
     if last is not None and last.failed and (error is None or last.comments not in error.message):
-        yield f"[red]last run failed[/]: {escape(last.comments)}"
+        comments = last.comments if error is None else with_short_key(last.comments, error)
+        yield f"[red]last run failed[/]: {escape(comments)}"
 
 
 def _text(error: LastError) -> str:
-    return "\n".join(filter(None, [error.message, error.remedy]))
+    return with_short_key("\n".join(filter(None, [error.message, error.remedy])), error)
 
 
 def _place(error: LastError) -> str:

@@ -245,6 +245,9 @@ def test_an_error_has_its_place_and_is_healed_by_what_comes_after(site: Site, tm
             it for it in _facts(site, file)["subscriptions"][0]["last_error"]["next_steps"] if it[0] != "#"
         ] == steps
         if by_hand:
+            long = "row_key = 'id = ' || repeat('x', 5000), error_text = error_text || ' id = ' || repeat('x', 5000)"
+            distribution_rows(site, f"UPDATE msrepl_errors SET {long} RETURNING id")
+            assert re.search(r"not found.* id = x{195}… \(5,005 characters\)", _typed(site, file).out)
             skip_transaction(site.topology, "reporting", bytes.fromhex(error.xact_seqno or ""))
         else:
             site.at_subscriber("INSERT INTO item VALUES (1, 1, 'item')")
