@@ -115,7 +115,7 @@ def add_events(
             if standard is not None:
                 context["outlet_events"][alias].add(standard, extra=extra)
     except Exception as error:  # noqa: BLE001 - what was delivered stays delivered, whatever a secrets backend raises
-        log.warning("no events with the tables' addresses: %s", type(error).__name__)
+        log.warning("events with the tables' addresses were not emitted: %s", type(error).__name__)
 
 
 def _delivered(publication: Publication, extras: Mapping[str, Any]) -> Iterator[tuple[TableName, Any]]:

@@ -57,7 +57,7 @@ def replicated_tables(publication: Publication, subscription: str, result: JobRe
     try:
         return tuple(_tables(publication, subscription, rows))
     except Exception as error:  # noqa: BLE001 - what was delivered stays delivered, whatever a secrets backend raises
-        log.warning("no lineage of this run for OpenLineage: %s", type(error).__name__)
+        log.warning("the lineage of this run was not made for OpenLineage: %s", type(error).__name__)
         return ()
 
 

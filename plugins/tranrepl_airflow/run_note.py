@@ -130,7 +130,7 @@ def _write_note(dag_run: DagRun) -> None:
         with connection.begin_nested():
             _store(connection, dag_run.id, note_of(tasks, _xcoms(connection, dag_run.id)))
     except Exception:
-        log.exception("Run %s of %s keeps no note", dag_run.run_id, dag_run.dag_id)
+        log.exception("The note of run %s of %s was not written", dag_run.run_id, dag_run.dag_id)
 
 
 def _groups(dag_run: DagRun) -> list[DeliveryTasks]:

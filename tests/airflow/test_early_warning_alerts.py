@@ -56,7 +56,7 @@ def test_a_warning_is_one_alert(site: Site, hook: Hook) -> None:
         "level": "warning",
         "summary": "purchasing/reporting: latency",
         "number": "14161",
-        "remedy": f"see with `tranrepl status {_FILE}` whether deliveries run and how long they take",
+        "remedy": f"`tranrepl status {_FILE}` shows whether deliveries run, and how long they take",
         "run_id": "scheduled",
     }
 

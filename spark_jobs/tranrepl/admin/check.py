@@ -241,7 +241,7 @@ def _name_tables(
     if not sources:
         yield ConfigurationError(
             f"{publisher.where}: no table matches {', '.join(empty)}",
-            remedy="spell the schema as the catalogue does, and make the tables first",
+            remedy="spell the schema as the catalogue does, and create the tables first",
         )
     else:
         checked.warnings.extend(f"{publisher.where}: no table matches {it}" for it in empty)
@@ -345,7 +345,8 @@ def _subscriber(
     asking = [str(it.source) for it, _ in tables if not able.procedures and _asks_for_procedures(it)]
     if asking:
         yield ConfigurationError(
-            f"subscription {name}: {able.title} takes statements only; by procedures go: {', '.join(asking)}",
+            f"subscription {name}: {able.title} takes statements only; these articles call procedures: "
+            f"{', '.join(asking)}",
             remedy="write `ins_cmd: SQL`, `upd_cmd: SQL` and `del_cmd: SQL` into each of these articles (NONE is "
             "allowed too); they are for all Subscribers",
         )

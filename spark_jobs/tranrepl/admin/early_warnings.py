@@ -134,7 +134,7 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
             WarningKind.RETAINED_LOG,
             "",
             f"the Publisher retains {size // _MEGABYTE:,} MB of log (retained_log_threshold: {threshold})",
-            "see with `tranrepl status FILE` what holds it: a run that fails, a long transaction, a paused DAG",
+            "`tranrepl status FILE` shows what holds it: a run that fails, a long transaction, a paused DAG",
         )
     for danger in retained.dangers:
         yield EarlyWarning(WarningKind.LOG_IN_DANGER, "", danger.text, danger.remedy)
@@ -168,10 +168,10 @@ def _of_store(publication: Publication, space: StoreSpace | None) -> Iterator[Ea
         yield EarlyWarning(
             WarningKind.STORE_NEARLY_FULL,
             "",
-            f"the disk of the store {publication.distributor.store} is nearly full: {space.free_percent:.1f} % are "
-            f"free (store_free_threshold: {threshold}), {space.free_bytes // _MEGABYTE:,} MB",
-            "`tranrepl cleanup FILE` removes what every Subscriber has, `tranrepl status FILE` shows who has not; or "
-            "give the disk more room",
+            f"the disk of the store {publication.distributor.store} is nearly full: {space.free_percent:.1f} %, "
+            f"{space.free_bytes // _MEGABYTE:,} MB, are free (store_free_threshold: {threshold})",
+            "`tranrepl cleanup FILE` removes what every Subscriber has, and `tranrepl status FILE` shows which ones "
+            "are behind; or give the disk more room",
         )
 
 
@@ -197,7 +197,7 @@ def _of_agent(
     return EarlyWarning(
         WarningKind.NO_RUN,
         subscription,
-        f"{agent} has not {'been up' if publication.is_continuous else 'run'} for {silent} {limit}",
+        f"{agent} has not run for {silent} {limit}",
         "look in Airflow whether the DAG is paused, waits for a pool or for a run that does not end, or its file is "
         "broken",
     )
@@ -228,7 +228,7 @@ def _of_subscription(publication: Publication, known: SubscriptionOverview) -> I
             f"its first undelivered command has waited for {latency:,.0f} s "
             f"(latency_threshold: {publication.latency_threshold}); "
             f"{known.backlog.commands:,} commands are undelivered",
-            "see with `tranrepl status FILE` whether deliveries run and how long they take",
+            "`tranrepl status FILE` shows whether deliveries run, and how long they take",
         )
     if known.expires_soon(publication):
         yield EarlyWarning(

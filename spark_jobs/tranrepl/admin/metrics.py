@@ -58,7 +58,7 @@ class _Families:
         retained = reader.retained
         if retained is not None:
             self._gauge("retained_log_bytes", "Log that the Publisher keeps.", name, retained.bytes)
-            left = "Log that may be written before some that is needed may be lost."
+            left = "How much log may be written before log that is needed may be lost."
             self._gauge("retained_log_left_bytes", left, name, retained.bytes_left)
             age = "Age of a PostgreSQL slot's catalog_xmin, in transactions."
             self._gauge("catalog_xmin_age", age, name, retained.catalog_xmin_age)

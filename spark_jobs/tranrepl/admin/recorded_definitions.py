@@ -47,8 +47,8 @@ def waiting_warnings(
     """Return by article what `check` says of those whose tables stored schema changes have still to alter."""
     waiting = [] if record is None else waiting_articles(database, record, subscriber)
     return {
-        it.source: f"article {it.source}: {subscriber.where}: stored schema changes have still to alter its table; the "
-        "next delivery does, and check compares it only then"
+        it.source: f"article {it.source}: {subscriber.where}: stored schema changes will alter its table with the "
+        "next delivery; check compares it after that"
         for it in waiting
     }
 

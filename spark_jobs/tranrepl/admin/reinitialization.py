@@ -98,7 +98,7 @@ def begin_after_registration(topology: Topology, name: str) -> bytes:
         position = opened.subscriber.position()
         start = topology.positions.watermark(opened.record.read_from or FIRST_POSITION)
         opened.subscriber.move_watermark(position.watermark, start)
-        done = "an administrator let it begin where the log is registered from"
+        done = "an administrator let it begin with the first registered commands"
         opened.database.history.record_administration(opened.record, opened.subscription, start, done)
         opened.database.subscriptions.set_status(opened.subscription, SubscriptionStatus.ACTIVE)
     return start

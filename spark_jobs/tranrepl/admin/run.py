@@ -70,7 +70,7 @@ def read_log(publication: Publication, topology: Callable[[], Topology], read: C
         try:
             publish_new_tables(topology(), joined.append)
         except TransientError as error:
-            log.warning("whether there are new tables is not known: %s", error.message)
+            log.warning("new tables were not looked for: %s", error.message)
         except ReplicationError as error:
             joined.append(f"new tables are not published: {error}")
     result = attempt(read).noticing(joined)

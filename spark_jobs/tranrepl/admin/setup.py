@@ -37,7 +37,7 @@ from tranrepl.topology import Topology
 Tables = Sequence[tuple[Article, TableDescription]]
 _APPLICATION = "tranrepl setup"
 _ENDED = UnknownRows("its table was dropped, or taken out of the publication, and is published again")
-_COPIED_BEHIND = UnknownRows("its definition changed before where its snapshot began")
+_COPIED_BEHIND = UnknownRows("its definition changed before its snapshot began")
 
 
 def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = False) -> None:

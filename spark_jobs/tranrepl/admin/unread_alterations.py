@@ -53,7 +53,7 @@ class UnreadAlteration:
     @property
     def warning(self) -> str:
         return (
-            f"article {self.article.source}: its table was altered, {_UNREAD}: until it has, the Subscribers' tables "
+            f"article {self.article.source}: its table was altered, {_UNREAD}: until then, the Subscribers' tables "
             "are not compared with it"
         )
 

@@ -56,7 +56,7 @@ def reinitialize_subscription(
             return
         if log_reader:
             raise ConfigurationError(
-                "--log-reader with --subscription", remedy="the log is read for all of them: leave -s out"
+                "--log-reader with --subscription", remedy="the log is read for all subscriptions: leave -s out"
             )
         articles = chosen_article(publication, article)
         if publication.subscription(subscription).sync_type is SyncType.AUTOMATIC:

@@ -155,7 +155,10 @@ def script(
     ] = None,
     publisher: Annotated[
         bool,
-        typer.Option("--publisher", help="Print what setup may not make at the Publisher instead, for a superuser."),
+        typer.Option(
+            "--publisher",
+            help="Print instead the statements at the Publisher that setup may not run, for a superuser.",
+        ),
     ] = False,
 ) -> None:
     """Print the procedures that setup would create at each Subscriber.
@@ -191,7 +194,7 @@ def _print_left_to_make(topology: Topology) -> None:
     for statement in left:
         write_out(f"{statement.rstrip().removesuffix(';')};\n")
     if not left:
-        err.print("setup may make all that the Publisher needs: there is nothing to print")
+        err.print("setup may run all its statements at the Publisher: there is nothing to print")
 
 
 def _registered(tables: PublishedTables) -> list[tuple[RegisteredArticle, TableDescription]]:

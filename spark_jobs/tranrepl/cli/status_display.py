@@ -148,7 +148,8 @@ def _oldest_transaction(reader: LogReaderStatus) -> Iterator[str]:
     kept = reader.retained
     if kept is not None and (kept.oldest_transaction_seconds or 0) >= _LONG_OPEN_SECONDS:
         since = f"{kept.oldest_transaction_seconds:,.0f} s"
-        yield f"[yellow]open for {since}[/], and keeps the log since then: {escape(kept.oldest_transaction or '')}"
+        who = escape(kept.oldest_transaction or "")
+        yield f"[yellow]a transaction has been open for {since}[/] and keeps the log since then: {who}"
 
 
 def _state(subscription: SubscriptionStatus) -> str:

@@ -36,7 +36,9 @@ def validate(
     ] = False,
     repair_script: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.sql", help="Write statements that correct them to this file.", show_default=False),
+        typer.Option(
+            metavar="OUT.sql", help="Write statements that correct the rows into this file.", show_default=False
+        ),
     ] = None,
     master: MasterOption = "local[*]",
     as_json: JsonOption = False,

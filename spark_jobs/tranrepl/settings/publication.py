@@ -426,7 +426,7 @@ class Publication(_Settings):
 
     missed_runs_threshold: Annotated[WholeNumber, Field(ge=1, le=1000)] = 3
     """Intervals of `schedule` without a run after which alerts warn of it. With `schedule: continuous` they warn of
-    agents that have not been up for ten minutes."""
+    agents that have not run for ten minutes."""
 
     tracer_interval: Seconds | None = None
     """Seconds after which the log reader posts a tracer token by itself, at the next run that begins; without it, only

@@ -93,7 +93,7 @@ def test_an_agent_that_should_deliver_continuously_and_is_not_is_told(site: Site
     _last_ran(site, 11, where="subscription_id = (SELECT min(subscription_id) FROM mssubscriptions)")
     (told,) = _new(site)
     assert (told.kind, told.subscription) == (WarningKind.NO_RUN, "reporting")
-    assert "has not been up for 11 minutes (schedule: continuous; run_for: 3600)" in told.text
+    assert "has not run for 11 minutes (schedule: continuous; run_for: 3600)" in told.text
     # A continuous one that has nothing to do says nothing until its run ends.
     with site.topology.distributor() as database:
         database.history.begin_run(database.publications.get("purchasing"))

@@ -158,7 +158,7 @@ def test_the_shell_scripts_procedures_where_a_database_has_them(databases: Datab
     checked = typed("check", file, environment=environment)
     assert checked.status == 1
     assert len(checked.errors) == 1
-    assert "subscription archive: SQLite takes statements only; by procedures go: public.vendor\n" in checked.err
+    assert "archive: SQLite takes statements only; these articles call procedures: public.vendor\n" in checked.err
     assert "write `ins_cmd: SQL`, `upd_cmd: SQL` and `del_cmd: SQL` into each of these articles" in checked.err
 
     # The table is not there yet, and gets another name than the Publisher's.

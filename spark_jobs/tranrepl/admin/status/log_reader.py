@@ -100,7 +100,7 @@ def log_reader_status(
     else:
         fields["publisher_problem"] = error_line("the Publisher", publisher)
     if isinstance(broken, ReplicationError):
-        fields["publisher_problem"] = f"whether the log can be read on is not known: {broken.message}"
+        fields["publisher_problem"] = f"it is not known whether the log can be read on: {broken.message}"
     else:
         fields["problem"] = broken
     if history is not None:
