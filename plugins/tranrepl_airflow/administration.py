@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import DAG, Context
-from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.errors import ConfigurationError, ReplicationError
@@ -34,7 +33,18 @@ from tranrepl_airflow.publication_operator import CleanupOperator, PublicationOp
 
 def administration_dag(publication: Publication, settings_file: str | None = None) -> DAG:
     """Build the DAG: a task for each action, of which a run's parameters choose one."""
-    settings = publication.model_dump(mode="json")
+    tasks = [
+        (ChosenCleanupOperator if action is AdministrationAction.CLEANUP else AdministrationOperator)(
+            task_id=action.value,
+            publication=publication,
+            settings_file=settings_file,
+            doc_md=ADMINISTRATION_TASKS[action],
+            retries=SEVERAL_TRIES,
+            retry_delay=RETRY_DELAY,
+            max_active_tis_per_dag=1,
+        )
+        for action in AdministrationAction
+    ]
     with DAG(
         dag_id=f"{publication.publication}{ADMINISTRATION_SUFFIX}",
         schedule=None,
@@ -43,21 +53,10 @@ def administration_dag(publication: Publication, settings_file: str | None = Non
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.ADMINISTER.value],
+        params=administration_parameters(publication),
         doc_md=administration_doc(publication),
     ) as dag:
-        for action in AdministrationAction:
-            operator = ChosenCleanupOperator if action is AdministrationAction.CLEANUP else AdministrationOperator
-            operator(
-                task_id=action.value,
-                publication=settings,
-                settings_file=settings_file,
-                doc_md=ADMINISTRATION_TASKS[action],
-                retries=SEVERAL_TRIES,
-                retry_delay=RETRY_DELAY,
-                max_active_tis_per_dag=1,
-            )
-    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
-    dag.params = ParamsDict(administration_parameters(publication))
+        dag.add_tasks(tasks)
     return dag
 
 
@@ -73,8 +72,8 @@ class ChosenCleanupOperator(CleanupOperator):
 class AdministrationOperator(PublicationOperator):
     """Does one thing to the publication, its task's id, where the run's parameters chose it; it starts no Spark job.
 
-    `publication` is `Publication.model_dump(mode="json")`. Returns what was done as XCom, in words. Raises
-    ReplicationStopped, which is not tried again for configuration errors.
+    Returns what was done as XCom, in words. Raises ReplicationStopped, which is not tried again for configuration
+    errors.
     """
 
     def execute(self, context: Context) -> Any:
@@ -98,7 +97,7 @@ class AdministrationOperator(PublicationOperator):
         from tranrepl.admin.trace import post_token
         from tranrepl.topology import Topology
 
-        publication = Publication.model_validate(self.publication)
+        publication = self.publication
         topology = Topology(publication, resolve_connections(publication.connection_ids()).by_id)
         if action is AdministrationAction.TRACE:
             return f"tracer token {post_token(topology)} is in the Publisher's log"

@@ -76,7 +76,7 @@ class SkippedBeforeFailure:
     """A task's `on_failure_callback`: where the task is the run's last one to deliver, and attempts have skipped
     commands before it failed."""
 
-    publication: Mapping[str, Any]
+    publication: Publication
     subscription: str
     attempts: tuple[str, ...]
     only: ErrorKind | None = None
@@ -86,8 +86,7 @@ class SkippedBeforeFailure:
         error = context.get("exception")
         if self.only is not None and not (isinstance(error, ReplicationFailed) and error.report.kind is self.only):
             return
-        publication = Publication.model_validate(self.publication)
-        alert_skipped(publication, self.subscription, results_of(context, self.attempts), context)
+        alert_skipped(self.publication, self.subscription, results_of(context, self.attempts), context)
 
 
 def run_is_late(context: Mapping[str, Any], publication: str, threshold: int, alerts: Sequence[Any]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
+from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
 from airflow.sdk.bases.timetable import BaseTimetable
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
@@ -109,7 +110,9 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
     _require_free_group_names(graph)
     for alert in publication.alerts:
         new_notifier(alert)
-    settings = publication.model_dump(mode="json")
+    # Tasks are made before their DAG: inside it, Airflow copies its parameters and arguments for each class of a task.
+    tasks = _first_tasks(graph, publication, settings_file)
+    groups = {it.subscription: _group_tasks(it, publication, settings_file) for it in graph.groups}
     with DAG(
         dag_id=publication.publication,
         schedule=schedule,
@@ -120,22 +123,10 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
         doc_md=documentation.publication_doc(publication),
         deadline=_deadline(publication),
     ) as dag:
-        LogReaderOperator(
-            publication=settings,
-            settings_file=settings_file,
-            continuous_until=run_end(publication),
-            on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
-            doc_md=documentation.LOG_READER,
-            doc_json=_described(publication, settings_file),
-            **_arguments(graph.log_reader),
-        )
-        if graph.run_is_over is not None:
-            RunIsOverOperator(
-                continuous_until=run_end(publication), doc_md=documentation.RUN_IS_OVER, **_arguments(graph.run_is_over)
-            )
-        EmptyOperator(doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read))
-        for group in graph.groups:
-            _add_group(group, publication, settings, settings_file)
+        dag.add_tasks(tasks)
+        for subscription, of_subscription in groups.items():
+            with TaskGroup(subscription, prefix_group_id=False):
+                dag.add_tasks(of_subscription)
         _connect(dag, graph)
     return dag
 
@@ -168,6 +159,7 @@ def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
 
     The task of a file that cannot be used fails with its message, and the others go on.
     """
+    tasks = [_cleanup(it) for it in paths]
     with DAG(
         dag_id=CLEANUP_DAG_ID,
         schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC"),
@@ -178,23 +170,20 @@ def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
         doc_md="Removes stored commands that every Subscriber has, and history that is too old, as each publication's "
         "`min_distretention`, `max_distretention`, `history_retention` and `measurement_retention` say.",
     ) as dag:
-        for path in paths:
-            _add_cleanup(path)
+        dag.add_tasks(tasks)
     return dag
 
 
-def _add_cleanup(path: Path) -> None:
+def _cleanup(path: Path) -> BaseOperator:
     task_id = dag_id_of(path)
     try:
         publication = load_publication(path)
         _require_own_name(publication, path)
     except ConfigurationError as error:
-        BrokenSettingsOperator(task_id=task_id, message=str(error), doc_md=documentation.BROKEN_SETTINGS)
-        return
-    settings = publication.model_dump(mode="json")
-    CleanupOperator(
+        return BrokenSettingsOperator(task_id=task_id, message=str(error), doc_md=documentation.BROKEN_SETTINGS)
+    return CleanupOperator(
         task_id=task_id,
-        publication=settings,
+        publication=publication,
         settings_file=str(path),
         doc_md=documentation.CLEANUP,
         retries=SEVERAL_TRIES,
@@ -233,12 +222,17 @@ def _timetable(publication: Publication) -> BaseTimetable | None:
         return ContinuousTimetable()
     if publication.cron is None:
         return None
-    timetable = CronDataIntervalTimetable(publication.cron, timezone="UTC")
+    return _cron_timetable(publication.cron)
+
+
+@lru_cache(maxsize=256)
+def _cron_timetable(cron: str) -> CronDataIntervalTimetable:
+    timetable = CronDataIntervalTimetable(cron, timezone="UTC")
     try:
         timetable.validate()
     except AirflowTimetableInvalid as error:
         raise ConfigurationError(
-            f"schedule: {publication.cron!r}: {error}", remedy='allowed: a cron expression, as in "*/5 * * * *"'
+            f"schedule: {cron!r}: {error}", remedy='allowed: a cron expression, as in "*/5 * * * *"'
         ) from None
     return timetable
 
@@ -277,62 +271,74 @@ def _described(publication: Publication, settings_file: str | None) -> str:
     return json.dumps({**described, "settings_file": settings_file or usual_file(publication.publication)})
 
 
-def _add_group(group: Group, publication: Publication, settings: Mapping[str, Any], settings_file: str | None) -> None:
-    attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
+def _first_tasks(graph: Graph, publication: Publication, settings_file: str | None) -> list[BaseOperator]:
+    continuous_until = run_end(publication)
+    tasks: list[BaseOperator] = [
+        LogReaderOperator(
+            publication=publication,
+            settings_file=settings_file,
+            continuous_until=continuous_until,
+            on_failure_callback=task_failed_alerts(publication, AlertEvent.LOG_READER_FAILED),
+            doc_md=documentation.LOG_READER,
+            doc_json=_described(publication, settings_file),
+            **_arguments(graph.log_reader),
+        ),
+        EmptyOperator(doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read)),
+    ]
+    if graph.run_is_over is not None:
+        arguments = _arguments(graph.run_is_over)
+        tasks.append(
+            RunIsOverOperator(continuous_until=continuous_until, doc_md=documentation.RUN_IS_OVER, **arguments)
+        )
+    return tasks
+
+
+def _group_tasks(group: Group, publication: Publication, settings_file: str | None) -> list[BaseOperator]:
     subscription = group.subscription
-    pool = pool_name(publication.publication, subscription)
-    # A continuous agent delivers all that is stored until its end.
-    committed_before, continuous_until = "" if publication.is_continuous else RUN_BOUND, run_end(publication)
-    with TaskGroup(subscription, prefix_group_id=False):
-        if group.initialize is not None:
-            attempts.insert(0, group.initialize.task_id)
-            InitializeOperator(
-                publication=settings,
-                settings_file=settings_file,
-                subscription=subscription,
-                on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
-                pool=pool,
-                doc_md=documentation.INITIALIZE,
-                **_arguments(group.initialize),
-            )
-        DistributionOperator(
-            publication=settings,
-            settings_file=settings_file,
-            subscription=subscription,
-            committed_before=committed_before,
-            continuous_until=continuous_until,
-            # After any other error the retry decides.
-            on_failure_callback=[
-                *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION),
-                SkippedBeforeFailure(settings, subscription, tuple(attempts), only=ErrorKind.CONFIGURATION),
-            ],
-            pool=pool,
-            doc_md=documentation.DISTRIBUTE,
-            **_arguments(group.distribute),
+    ours: dict[str, Any] = {"publication": publication, "settings_file": settings_file, "subscription": subscription}
+    delivering: dict[str, Any] = {
+        **ours,
+        "pool": pool_name(publication.publication, subscription),
+        # A continuous agent delivers all that is stored until its end.
+        "committed_before": "" if publication.is_continuous else RUN_BOUND,
+        "continuous_until": run_end(publication),
+    }
+    attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
+    tasks: list[BaseOperator] = []
+    if group.initialize is not None:
+        attempts.insert(0, group.initialize.task_id)
+        initialize = InitializeOperator(
+            pool=delivering["pool"],
+            on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
+            doc_md=documentation.INITIALIZE,
+            **ours,
+            **_arguments(group.initialize),
         )
-        SingleConnectionRetryOperator(
-            publication=settings,
-            settings_file=settings_file,
-            subscription=subscription,
-            committed_before=committed_before,
-            continuous_until=continuous_until,
-            first_attempt=group.distribute.task_id,
-            on_failure_callback=[
-                *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
-                SkippedBeforeFailure(settings, subscription, tuple(attempts)),
-            ],
-            pool=pool,
-            doc_md=documentation.RETRY,
-            **_arguments(group.retry_on_single_connection),
-        )
-        DeliveredOperator(
-            publication=settings,
-            subscription=subscription,
-            attempts=attempts,
-            doc_md=documentation.DELIVERED,
-            settings_file=settings_file,
-            **_arguments(group.delivered),
-        )
+        tasks.append(initialize)
+    distribute = DistributionOperator(
+        # After any other error the retry decides.
+        on_failure_callback=[
+            *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION),
+            SkippedBeforeFailure(publication, subscription, tuple(attempts), only=ErrorKind.CONFIGURATION),
+        ],
+        doc_md=documentation.DISTRIBUTE,
+        **delivering,
+        **_arguments(group.distribute),
+    )
+    retry = SingleConnectionRetryOperator(
+        first_attempt=group.distribute.task_id,
+        on_failure_callback=[
+            *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
+            SkippedBeforeFailure(publication, subscription, tuple(attempts)),
+        ],
+        doc_md=documentation.RETRY,
+        **delivering,
+        **_arguments(group.retry_on_single_connection),
+    )
+    delivered = DeliveredOperator(
+        attempts=attempts, doc_md=documentation.DELIVERED, **ours, **_arguments(group.delivered)
+    )
+    return [*tasks, distribute, retry, delivered]
 
 
 def _arguments(task: Task) -> dict[str, Any]:

@@ -60,15 +60,15 @@ class DeliveredOperator(BaseOperator):
     def __init__(
         self,
         *,
-        publication: Mapping[str, Any],
+        publication: Publication,
         subscription: str,
         attempts: Sequence[str],
         settings_file: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self.tables = subscription_alias(publication["publication"], subscription)
-        super().__init__(outlets=[self.tables], map_index_template=TEMPLATE, **kwargs)
         self.publication = publication
+        self.tables = subscription_alias(self.publication.publication, subscription)
+        super().__init__(outlets=[self.tables], map_index_template=TEMPLATE, **kwargs)
         self.subscription = subscription
         self.attempts = attempts
         self.settings_file = settings_file
@@ -77,11 +77,10 @@ class DeliveredOperator(BaseOperator):
         """Read the attempts' results and add the events to this task's outlet."""
         results = results_of(context, self.attempts)
         delivery = delivery_of(results)
-        publication = Publication.model_validate(self.publication)
-        add_events(context, self.tables, publication, self.subscription, _extras(delivery))
+        add_events(context, self.tables, self.publication, self.subscription, _extras(delivery))
         summarize(context, run_in_words(asdict(delivery)))
         # The last thing that is done: a task that is tried again would emit it again.
-        alert_skipped(publication, self.subscription, results, context)
+        alert_skipped(self.publication, self.subscription, results, context)
         return asdict(delivery)
 
 

@@ -100,8 +100,10 @@ CLEANUP = (
 def code(text: str) -> str:
     """Return Markdown that shows a text which somebody else wrote, and obeys nothing in it."""
     shown = one_line(text)
+    if "`" not in shown:
+        return f"`{shown}`"
     fence = _fence(shown, 1)
-    return f"{fence} {shown} {fence}" if "`" in shown else f"{fence}{shown}{fence}"
+    return f"{fence} {shown} {fence}"
 
 
 def broken_doc(message: str) -> str:

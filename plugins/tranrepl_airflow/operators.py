@@ -36,7 +36,7 @@ from tranrepl_airflow.job_answers import JobRequest, idle_result, read_result, r
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.lineage import ReplicatedTable, operator_lineage, replicated_tables
 from tranrepl_airflow.monitor_link import MonitorLink
-from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.outcome import RETRY_WHAT_MAY_PASS, logged_failure
 from tranrepl_airflow.run_bounds import RUN_BOUND
 from tranrepl_airflow.run_metrics import report_run
 from tranrepl_airflow.spark_connection import CLIENT, SparkConnection, find_spark
@@ -64,8 +64,8 @@ class _JobHook(SparkSubmitHook):
 class ReplicationSparkOperator(SparkSubmitOperator):
     """Runs one replication job, and answers with its JobResult as XCom.
 
-    `publication` is `Publication.model_dump(mode="json")`. It is no template field: names are the catalogue's,
-    exactly, and must not be taken for Jinja. Everything else is SparkSubmitOperator's.
+    `publication` is no template field: names are the catalogue's, exactly, and must not be taken for Jinja. Nor are
+    SparkSubmitOperator's arguments, of which none is given.
 
     The job runs in client mode: its driver reads the request and writes the result beside this task, wherever the
     executors are. Passwords reach it through its environment only.
@@ -76,22 +76,36 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     bug. A job that was fenced off ends well, with what it had done before.
     """
 
+    template_fields: Sequence[str] = ()
     operator_extra_links = (MonitorLink(),)
-    subscription: str = ""
-    """The subscription that the job works for; empty for the log reader."""
     agent: str = "distribution"
     """The agent that the metrics of its runs name."""
-    continuous_until: str = ""
-    """Until when the job is continuous, in ISO format. Empty: it ends when there is nothing left to do."""
     lineage: tuple[ReplicatedTable, ...] = ()
     """The tables to which `execute` wrote."""
 
-    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", RetryWhatMayPass())
+    def __init__(
+        self,
+        *,
+        publication: Publication,
+        settings_file: str | None = None,
+        subscription: str = "",
+        continuous_until: str = "",
+        **kwargs: Any,
+    ) -> None:
+        self.publication = publication
+        name = self.publication.publication
+        kwargs.setdefault("name", "-".join(filter(None, ("tranrepl", name, subscription, self.job))))
+        kwargs.setdefault("retry_policy", RETRY_WHAT_MAY_PASS)
         kwargs.setdefault("map_index_template", TEMPLATE)
         super().__init__(**kwargs)
-        self.publication = publication
-        self.settings_file = settings_file or usual_file(publication["publication"])
+        self.settings_file = settings_file or usual_file(name)
+        self.subscription = subscription
+        self.continuous_until = continuous_until
+
+    @property
+    def job(self) -> str:
+        """What the name of the Spark application ends with."""
+        return self.agent
 
     @property
     def ends_at(self) -> datetime | None:
@@ -125,11 +139,10 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             result = self._run(context)
         except ReplicationError as error:
             result = JobResult(error=error.report)
-        publication = Publication.model_validate(self.publication)
-        alert_schema_changes(publication, self.place, result, cast("Mapping[str, Any]", context))
-        report_run(publication, self.agent, self.subscription, result)
+        alert_schema_changes(self.publication, self.place, result, cast("Mapping[str, Any]", context))
+        report_run(self.publication, self.agent, self.subscription, result)
         if self.subscription:
-            self.lineage = replicated_tables(publication, self.subscription, result)
+            self.lineage = replicated_tables(self.publication, self.subscription, result)
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
             self.log.info("%s transactions, %s commands", result.transactions, result.commands)
@@ -237,21 +250,16 @@ class LogReaderOperator(ReplicationSparkOperator):
     """Drains the Publisher's log into the command store."""
 
     agent = "log_reader"
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "continuous_until")
-
-    def __init__(self, *, publication: Mapping[str, Any], continuous_until: str = "", **kwargs: Any) -> None:
-        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-log_reader")
-        super().__init__(publication=publication, **kwargs)
-        self.continuous_until = continuous_until
+    template_fields: Sequence[str] = ("continuous_until",)
 
     def execute(self, context: Context) -> Any:
         """Drain the log, then look for what should be warned of."""
         done = super().execute(context)
-        alert_early(Publication.model_validate(self.publication), self.place, cast("Mapping[str, Any]", context))
+        alert_early(self.publication, self.place, cast("Mapping[str, Any]", context))
         return done
 
     def request(self) -> LogReaderRequest:
-        return LogReaderRequest(publication=Publication.model_validate(self.publication), continuous_until=self.ends_at)
+        return LogReaderRequest(publication=self.publication, continuous_until=self.ends_at)
 
     def _run(self, context: Context) -> JobResult:
         """Run the job; where it is continuous, again after errors that may pass by themselves, and look for what should
@@ -260,7 +268,7 @@ class LogReaderOperator(ReplicationSparkOperator):
         from tranrepl.admin.run import read_log
         from tranrepl.topology import Topology
 
-        until, publication, place = self.ends_at, Publication.model_validate(self.publication), self.place
+        until, publication, place = self.ends_at, self.publication, self.place
 
         def topology() -> Topology:
             return Topology(publication, resolve_connections(publication.connection_ids()).by_id)
@@ -304,14 +312,13 @@ class InitializeOperator(SubscriptionOperator):
 
     agent = "snapshot"
 
-    def __init__(self, *, publication: Mapping[str, Any], subscription: str, **kwargs: Any) -> None:
-        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-snapshot")
-        self.tables = subscription_alias(publication["publication"], subscription)
-        super().__init__(publication=publication, outlets=[self.tables], **kwargs)
-        self.subscription = subscription
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tables = subscription_alias(self.publication.publication, self.subscription)
+        self.outlets = [self.tables]
 
     def request(self) -> SnapshotRequest:
-        return SnapshotRequest(publication=Publication.model_validate(self.publication), subscription=self.subscription)
+        return SnapshotRequest(publication=self.publication, subscription=self.subscription)
 
     def execute(self, context: Context) -> Any:
         """Run the job, and emit an Asset event for each table that was copied."""
@@ -320,7 +327,7 @@ class InitializeOperator(SubscriptionOperator):
             it["article"]: {"snapshot_rows": it["rows"], "last_xact_seqno": result["last_xact_seqno"]}
             for it in result["snapshot"]
         }
-        add_events(context, self.tables, Publication.model_validate(self.publication), self.subscription, extras)
+        add_events(context, self.tables, self.publication, self.subscription, extras)
         return result
 
     def in_words(self, result: JobResult) -> str:
@@ -336,28 +343,22 @@ class DistributionOperator(SubscriptionOperator):
     `committed_before` is a time in ISO format: no transaction committed at or after it is delivered. Empty: all are.
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "committed_before", "continuous_until")
+    template_fields: Sequence[str] = ("committed_before", "continuous_until")
 
     def __init__(
-        self,
-        *,
-        publication: Mapping[str, Any],
-        subscription: str,
-        mode: ApplyMode = ApplyMode.STREAMS,
-        committed_before: str = RUN_BOUND,
-        continuous_until: str = "",
-        **kwargs: Any,
+        self, *, mode: ApplyMode = ApplyMode.STREAMS, committed_before: str = RUN_BOUND, **kwargs: Any
     ) -> None:
-        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-{mode}")
-        super().__init__(publication=publication, **kwargs)
-        self.subscription = subscription
         self.mode = mode
+        super().__init__(**kwargs)
         self.committed_before = committed_before
-        self.continuous_until = continuous_until
+
+    @property
+    def job(self) -> str:
+        return self.mode
 
     def request(self) -> DistributionRequest:
         return DistributionRequest(
-            publication=Publication.model_validate(self.publication),
+            publication=self.publication,
             subscription=self.subscription,
             committed_before=datetime.fromisoformat(self.committed_before) if self.committed_before else None,
             mode=self.mode,

@@ -55,6 +55,9 @@ class RetryWhatMayPass(RetryPolicy):
         return RetryDecision.fail() if final else RetryDecision.default()
 
 
+RETRY_WHAT_MAY_PASS = RetryWhatMayPass()
+
+
 def logged_failure(error: ErrorReport, place: Place) -> ReplicationFailed:
     """Log the error in one block with the commands to go on with, and return what ends the task.
 

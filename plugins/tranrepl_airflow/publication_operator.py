@@ -16,30 +16,29 @@ from tranrepl_airflow.alert_callbacks import alert_early
 from tranrepl_airflow.alerts import AlertEvent, error_alert
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.notifiers import notify_all
-from tranrepl_airflow.outcome import RetryWhatMayPass, logged_failure
+from tranrepl_airflow.outcome import RETRY_WHAT_MAY_PASS, logged_failure
 
 if TYPE_CHECKING:
     from tranrepl.distributor.cleanup import Cleanup
 
 
 class PublicationOperator(BaseOperator):
-    """A task about one publication. `publication` is `Publication.model_dump(mode="json")`.
+    """A task about one publication.
 
     What may pass by itself is tried again, configuration errors are not.
     """
 
-    def __init__(self, *, publication: Mapping[str, Any], settings_file: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("retry_policy", RetryWhatMayPass())
+    def __init__(self, *, publication: Publication, settings_file: str | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("retry_policy", RETRY_WHAT_MAY_PASS)
         super().__init__(**kwargs)
         self.publication = publication
-        self.settings_file = settings_file or usual_file(publication["publication"])
+        self.settings_file = settings_file or usual_file(self.publication.publication)
 
 
 class CleanupOperator(PublicationOperator):
     """Looks for what should be warned of, and removes what one publication needs no more. It starts no Spark job.
 
-    `publication` is `Publication.model_dump(mode="json")`. Returns the Cleanup as XCom. Raises ReplicationStopped,
-    which is not tried again for configuration errors.
+    Returns the Cleanup as XCom. Raises ReplicationStopped, which is not tried again for configuration errors.
     """
 
     def execute(self, context: Context) -> Any:
@@ -47,7 +46,7 @@ class CleanupOperator(PublicationOperator):
         from tranrepl.admin.cleanup import clean_up
         from tranrepl.topology import Topology
 
-        publication = Publication.model_validate(self.publication)
+        publication = self.publication
         alert_early(publication, Place(self.settings_file), cast("Mapping[str, Any]", context))
         try:
             done = clean_up(Topology(publication, resolve_connections(publication.connection_ids()).by_id))

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Context
-from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import BaseModel
 
@@ -60,6 +59,15 @@ class CheckReport(BaseModel):
 
 def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG:
     """Build the DAG: `check`, and `setup` after it unless only a check is wanted."""
+    fields: dict[str, Any] = {
+        "publication": publication,
+        "settings_file": settings_file,
+        "retries": SEVERAL_TRIES,
+        "retry_delay": RETRY_DELAY,
+        "max_active_tis_per_dag": 1,
+    }
+    check = CheckOperator(task_id=CHECK_TASK, doc_md=CHECK, **fields)
+    set_up = SetupOperator(task_id=SETUP_TASK, doc_md=SETUP, **fields)
     with DAG(
         dag_id=f"{publication.publication}{SETUP_SUFFIX}",
         schedule=None,
@@ -68,25 +76,17 @@ def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.SET_UP.value],
+        params=setup_parameters(),
         doc_md=setup_doc(publication),
     ) as dag:
-        fields: dict[str, Any] = {
-            "publication": publication.model_dump(mode="json"),
-            "settings_file": settings_file,
-            "retries": SEVERAL_TRIES,
-            "retry_delay": RETRY_DELAY,
-            "max_active_tis_per_dag": 1,
-        }
-        check = CheckOperator(task_id=CHECK_TASK, doc_md=CHECK, **fields)
-        check >> SetupOperator(task_id=SETUP_TASK, doc_md=SETUP, **fields)
-    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
-    dag.params = ParamsDict(setup_parameters())
+        dag.add_tasks([check, set_up])
+        check >> set_up
     return dag
 
 
 class _CheckingOperator(PublicationOperator):
-    """`publication` is `Publication.model_dump(mode="json")`. Returns what was done as XCom, in words. Raises
-    ReplicationStopped, which is not tried again for configuration errors."""
+    """Returns what was done as XCom, in words. Raises ReplicationStopped, which is not tried again for configuration
+    errors."""
 
     def execute(self, context: Context) -> Any:
         """Do it, and end the task with what stops it."""
@@ -94,9 +94,8 @@ class _CheckingOperator(PublicationOperator):
         from tranrepl.topology import Topology
 
         try:
-            publication = Publication.model_validate(self.publication)
-            connections = resolve_connections(publication.connection_ids())
-            done = self._done(Topology(publication, connections.by_id), connections, context)
+            connections = resolve_connections(self.publication.connection_ids())
+            done = self._done(Topology(self.publication, connections.by_id), connections, context)
         except ReplicationError as error:
             stopped = error.report
         else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import DAG, Context
-from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.admin.airflow_pools import pool_name
@@ -36,7 +35,21 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
     subscriptions = [it.name for it in publication.subscriptions if it.sync_type is SyncType.AUTOMATIC]
     if not subscriptions:
         return None
-    settings = publication.model_dump(mode="json")
+    tasks = [
+        ReinitializeOperator(
+            task_id=f"{REINITIALIZATION_TASKS}{subscription}",
+            publication=publication,
+            settings_file=settings_file,
+            subscription=subscription,
+            on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
+            **_pool(publication, subscription),
+            doc_md=REINITIALIZE,
+            retries=SEVERAL_TRIES,
+            retry_delay=RETRY_DELAY,
+            max_active_tis_per_dag=1,
+        )
+        for subscription in subscriptions
+    ]
     with DAG(
         dag_id=f"{publication.publication}{REINITIALIZATION_SUFFIX}",
         schedule=None,
@@ -45,23 +58,10 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
         # Nothing runs here that nobody asked for, and who asks should not have to unpause it first.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.REINITIALIZE.value],
+        params=reinitialization_parameters(publication, subscriptions),
         doc_md=reinitialization_doc(publication),
     ) as dag:
-        for subscription in subscriptions:
-            ReinitializeOperator(
-                task_id=f"{REINITIALIZATION_TASKS}{subscription}",
-                publication=settings,
-                settings_file=settings_file,
-                subscription=subscription,
-                on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
-                **_pool(publication, subscription),
-                doc_md=REINITIALIZE,
-                retries=SEVERAL_TRIES,
-                retry_delay=RETRY_DELAY,
-                max_active_tis_per_dag=1,
-            )
-    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
-    dag.params = ParamsDict(reinitialization_parameters(publication, subscriptions))
+        dag.add_tasks(tasks)
     return dag
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Context, CronTriggerTimetable
-from airflow.sdk.definitions.param import ParamsDict
+from airflow.sdk import DAG, BaseOperator, Context, CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.jobs.requests import Repair, ValidationRequest
@@ -37,7 +35,8 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
     cannot be had."""
     for alert in publication.alerts:
         new_notifier(alert)
-    schedule, settings = publication.validation_schedule, publication.model_dump(mode="json")
+    schedule = publication.validation_schedule
+    tasks = [_tasks(publication, it.name, settings_file) for it in publication.subscriptions]
     with DAG(
         dag_id=f"{publication.publication}{VALIDATION_SUFFIX}",
         schedule=None if schedule is None else CronTriggerTimetable(schedule, timezone="UTC"),
@@ -46,21 +45,20 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
         max_active_runs=1,
         allowed_run_types=NOT_BACKFILLED,  # type: ignore[arg-type]  # values are taken too
         tags=[publication.publication, Tag.VALIDATE.value],
+        params=validation_parameters(publication),
         doc_md=validation_doc(publication),
     ) as dag:
-        for subscription in publication.subscriptions:
-            _add_tasks(publication, settings, subscription.name, settings_file)
-    # After the tasks: Airflow copies and checks a DAG's parameters for each task that finds some.
-    dag.params = ParamsDict(validation_parameters(publication))
+        for validate, *after in tasks:
+            dag.add_tasks([validate, *after])
+            validate >> after
     return dag
 
 
-def _add_tasks(
-    publication: Publication, settings: Mapping[str, Any], subscription: str, settings_file: str | None
-) -> None:
+def _tasks(publication: Publication, subscription: str, settings_file: str | None) -> list[BaseOperator]:
+    """Return the task that validates, and those after it."""
     validate = ValidationOperator(
         task_id=f"validate_{subscription}",
-        publication=settings,
+        publication=publication,
         settings_file=settings_file,
         subscription=subscription,
         on_failure_callback=task_failed_alerts(publication, AlertEvent.VALIDATION_FAILED, subscription),
@@ -70,9 +68,9 @@ def _add_tasks(
         max_active_tis_per_dag=1,
     )
     # What was delivered on the way counts though rows differ. The last task then makes the run a failed one.
-    validate >> DeliveredOperator(
+    delivered = DeliveredOperator(
         task_id=f"delivered_{subscription}",
-        publication=settings,
+        publication=publication,
         subscription=subscription,
         attempts=[validate.task_id],
         trigger_rule=StartRule.ONE_RAN.value,
@@ -80,7 +78,7 @@ def _add_tasks(
         retries=SEVERAL_TRIES,
         retry_delay=RETRY_DELAY,
     )
-    validate >> EmptyOperator(task_id=f"equal_{subscription}", doc_md=EQUAL)
+    return [validate, delivered, EmptyOperator(task_id=f"equal_{subscription}", doc_md=EQUAL)]
 
 
 class ValidationOperator(ReplicationSparkOperator):
@@ -91,28 +89,24 @@ class ValidationOperator(ReplicationSparkOperator):
     """
 
     agent = "validation"
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "articles", "rowcount_only", "repair")
+    template_fields: Sequence[str] = ("articles", "rowcount_only", "repair")
 
     def __init__(
         self,
         *,
-        publication: Mapping[str, Any],
-        subscription: str,
         articles: str = "{{ (params.articles or []) | tojson }}",
         rowcount_only: str = "{{ params.rowcount_only }}",
         repair: str = "{{ params.repair }}",
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("name", f"tranrepl-{publication['publication']}-{subscription}-validation")
-        super().__init__(publication=publication, **kwargs)
-        self.subscription = subscription
+        super().__init__(**kwargs)
         self.articles = articles
         self.rowcount_only = rowcount_only
         self.repair = repair
 
     def request(self) -> ValidationRequest:
         return ValidationRequest(
-            publication=Publication.model_validate(self.publication),
+            publication=self.publication,
             subscription=self.subscription,
             articles=tuple(json.loads(self.articles)),
             rowcount_only=self.rowcount_only == "True",

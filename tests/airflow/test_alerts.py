@@ -373,7 +373,7 @@ def test_a_deactivated_subscription_is_told(
     error = ErrorReport(kind=ErrorKind.CONFIGURATION, message="deactivated", number="21011", xact_seqno="0a")
     done = Cleanup(deactivated={"audit": error}, unreachable={"reporting": "not there"})
     monkeypatch.setattr("tranrepl.admin.cleanup.clean_up", lambda *_: done)
-    settings = publication.model_copy(update={"alerts": [Alert.model_validate(HOOK)]}).model_dump(mode="json")
+    settings = publication.model_copy(update={"alerts": [Alert.model_validate(HOOK)]})
     for connection_id, fields in stored_connections.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", json.dumps(fields))
     context: Any = {"run_id": "run"}

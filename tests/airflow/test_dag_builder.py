@@ -124,10 +124,8 @@ def test_parameters_are_the_dags_alone(publications: Path) -> None:
 
 
 def test_nothing_of_the_settings_is_taken_for_a_template(dag: DAG) -> None:
-    assert "publication" not in dag.get_task("log_reader").template_fields
-    assert set(dag.get_task(DISTRIBUTE).template_fields) - set(dag.get_task("log_reader").template_fields) == {
-        "committed_before"
-    }
+    assert set(dag.get_task("log_reader").template_fields) == {"continuous_until"}
+    assert set(dag.get_task(DISTRIBUTE).template_fields) == {"committed_before", "continuous_until"}
 
 
 def broken_message(dag: DAG) -> str:

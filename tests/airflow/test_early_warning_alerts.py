@@ -73,7 +73,7 @@ def test_a_server_that_is_away_fails_no_task(
 def test_clean_up_tells_where_no_run_is(site: Site, hook: Hook) -> None:
     site.publication = site.publication.model_copy(update={"schedule": "*/5 * * * *", "latency_threshold": None})
     distribution_rows(site, "UPDATE mslogreader_history SET time = now() - interval '1 hour'")
-    operator = CleanupOperator(task_id="purchasing", publication=site.publication.model_dump(mode="json"))
+    operator = CleanupOperator(task_id="purchasing", publication=site.publication)
     for _ in range(2):
         context: Any = {"run_id": "scheduled"}
         operator.execute(context)

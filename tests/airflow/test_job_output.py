@@ -38,7 +38,7 @@ def test_a_jobs_log_says_what_went_wrong_and_nothing_of_sparks_start(
         return Connection(conn_id=connection_id, **{**stored_connections[connection_id], **nowhere})
 
     monkeypatch.setattr(BaseHook, "get_connection", classmethod(get_connection))
-    operator = LogReaderOperator(task_id="log_reader", publication=publication.model_dump(mode="json"))
+    operator = LogReaderOperator(task_id="log_reader", publication=publication)
     with pytest.raises(ReplicationStopped):
         operator.execute({"ti": _TaskInstance()})  # type: ignore[typeddict-item]
     said = [line.partition("] ")[2] for line in capfd.readouterr().out.splitlines() if "_JobHook]" in line]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def retry(publication: Publication) -> SingleConnectionRetryOperator:
     return SingleConnectionRetryOperator(
         task_id="retry",
-        publication=publication.model_dump(mode="json"),
+        publication=publication,
         subscription="reporting",
         first_attempt="distribute",
         committed_before="",

@@ -20,9 +20,9 @@ Run = Callable[[ReplicationSparkOperator], Any]
 
 
 def log_reader(publication: Publication, **arguments: Any) -> LogReaderOperator:
-    return LogReaderOperator(task_id="log_reader", publication=publication.model_dump(mode="json"), **arguments)
+    return LogReaderOperator(task_id="log_reader", publication=publication, **arguments)
 
 
 def distribution(publication: Publication, **arguments: Any) -> DistributionOperator:
-    settings = {"publication": publication.model_dump(mode="json"), "subscription": "reporting"}
+    settings = {"publication": publication, "subscription": "reporting"}
     return DistributionOperator(task_id="distribute", **{"committed_before": "", **settings, **arguments})

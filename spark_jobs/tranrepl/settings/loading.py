@@ -33,6 +33,7 @@ _DEEPEST = 1_000
 _MOST_VALUES = 1_000_000
 """A few lines whose aliases name aliases can be more values than any memory holds."""
 _PUBLICATION = re.compile(rb"^[\"']?publication[\"']?\s*:", re.MULTILINE)
+_IN_NO_DATABASE = re.compile("[\0\ud800-\udfff]")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _IN_QUOTES = 'put a text that begins with it in quotes, as in schedule: "*/5 * * * *"'
 _HINTS = {
@@ -239,7 +240,9 @@ def _misread(root: yaml.Node) -> Iterator[Mistake]:
             continue
         seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):
-            yield from _misread_scalar(location, node)
+            problem = _misread_scalar(node)
+            if problem is not None:
+                yield Mistake(location, f"{key_path(location)}: {problem}")
         elif node.tag not in _COLLECTIONS:
             kind = node.tag.removeprefix(_TAG)
             yield Mistake(location, f"{key_path(location)}: {kind}: allowed: its tag left out".lstrip(": "))
@@ -267,21 +270,22 @@ def _misread_keys(location: Location, node: yaml.MappingNode) -> Iterator[Mistak
         lines.setdefault(key.value, line)
 
 
-def _misread_scalar(location: Location, node: yaml.ScalarNode) -> Iterator[Mistake]:
-    at, written = key_path(location), shown(node.value)
-    if node.tag not in _PLAIN:
-        what = _NO_PLAIN.get(node.tag, f"a value of another kind, {node.tag.removeprefix(_TAG)}")
-        yield Mistake(location, f"{at}: {written}: YAML reads it as {what}; allowed: text in quotes, a number")
-    elif node.tag != _TEXT and _tag_of(node.value) != node.tag:
-        yield Mistake(location, f"{at}: {written}: no {node.tag.removeprefix(_TAG)}; allowed: its tag left out")
-    elif node.tag == _NUMBER and len(node.value) > _MOST_DIGITS:
-        yield Mistake(location, f"{at}: a number of {len(node.value)} digits; allowed: at most {_MOST_DIGITS}")
-    elif node.tag == _NUMBER and not _DECIMAL.fullmatch(node.value):
-        number = yaml.safe_load(node.value)
-        allowed = f'{number}, or text: "{node.value}"'
-        yield Mistake(location, f"{at}: {written}: YAML reads it as the number {number}; allowed: {allowed}")
-    elif any(it == "\0" or "\ud800" <= it <= "\udfff" for it in node.value):
-        yield Mistake(location, f"{at}: {node.value[:_MOST_DIGITS]!a}: holds a character that no database takes")
+def _misread_scalar(node: yaml.ScalarNode) -> str | None:
+    """Return what is wrong with a value; None where nothing is."""
+    tag, value = node.tag, node.value
+    if tag not in _PLAIN:
+        what = _NO_PLAIN.get(tag, f"a value of another kind, {tag.removeprefix(_TAG)}")
+        return f"{shown(value)}: YAML reads it as {what}; allowed: text in quotes, a number"
+    if tag != _TEXT and _tag_of(value) != tag:
+        return f"{shown(value)}: no {tag.removeprefix(_TAG)}; allowed: its tag left out"
+    if tag == _NUMBER and len(value) > _MOST_DIGITS:
+        return f"a number of {len(value)} digits; allowed: at most {_MOST_DIGITS}"
+    if tag == _NUMBER and not _DECIMAL.fullmatch(value):
+        number = yaml.safe_load(value)
+        return f'{shown(value)}: YAML reads it as the number {number}; allowed: {number}, or text: "{value}"'
+    if _IN_NO_DATABASE.search(value):
+        return f"{value[:_MOST_DIGITS]!a}: holds a character that no database takes"
+    return None
 
 
 def _tag_of(text: str) -> str:
