@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,10 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.kept_sessions import NEW_SESSIONS, kept_sessions
+from support.mariadb import MariaDbServer
 from support.object_server import Bucket, ObjectServer
 from support.processes import NO_AIRFLOW
+from support.publishers import publishing_mariadb
 from support.spark_here import SparkHere
 from support.thread_streams import streams_as_threads
 
@@ -69,3 +73,10 @@ def sessions(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with kept_sessions():
         yield
+
+
+@pytest.fixture(scope="session")
+def publishing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], MariaDbServer]]:
+    """Return servers that can publish, by name, each started when it is first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(publishing_mariadb(tmp_path_factory.mktemp("publishing"), name)))

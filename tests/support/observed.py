@@ -41,6 +41,15 @@ END $$;
 CREATE TRIGGER audit_item AFTER INSERT OR UPDATE OR DELETE ON item FOR EACH ROW EXECUTE FUNCTION audit_item();
 """
 """Every change of an item, at either end, in the order made: what is applied twice or lost shows in it."""
+_NOTED = "FOR EACH ROW INSERT INTO audit (operation, id, xact) VALUES ('{0}', {1}.id, {1}.xact)"
+_MARIADB_AUDIT = (
+    "CREATE TABLE audit (seq bigint AUTO_INCREMENT PRIMARY KEY, operation varchar(6), id bigint, xact int)",
+    *(
+        f"CREATE TRIGGER audit_{operation} AFTER {operation} ON item {_NOTED.format(operation, row)}"
+        for operation, row in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD"))
+    ),
+)
+"""The same at a MariaDB Publisher."""
 
 
 def audits(site: Site) -> tuple[Rows, Rows]:
@@ -64,12 +73,27 @@ TRANSACTIONS_MADE = 60
 
 def make_transactions(site: Site, count: int) -> None:
     """Commit `count` transactions at the Publisher: an INSERT in each, and often an UPDATE and a DELETE."""
+    if site.databases.publisher.kind != "postgres":
+        site.at_publisher(*(it for n in range(1, count + 1) for it in _mariadb_transaction(n)))
+        return
     site.at_publisher(
         f"DO $$ BEGIN FOR n IN 1..{count} LOOP "
         "INSERT INTO item VALUES (n, n, 'item ' || n); "
         "UPDATE item SET xact = -n WHERE id = n - n % 7 AND n % 2 = 0; "
         "DELETE FROM item WHERE id = n - 50 AND n % 3 = 0; COMMIT; END LOOP; END $$"
     )
+
+
+def _mariadb_transaction(n: int) -> Iterator[str]:
+    """Yield the statements of a transaction. One in three is prepared first: a group of the log by itself."""
+    xa = f"'{n}'"
+    yield "BEGIN" if n % 3 else f"XA START {xa}"
+    yield f"INSERT INTO item VALUES ({n}, {n}, 'item {n}')"
+    if n % 2 == 0:
+        yield f"UPDATE item SET xact = -{n} WHERE id = {n - n % 7}"
+    if n % 3 == 0:
+        yield f"DELETE FROM item WHERE id = {n - 50}"
+    yield from ["COMMIT"] if n % 3 else [f"XA END {xa}", f"XA PREPARE {xa}", f"XA COMMIT {xa}"]
 
 
 def insert_transactions(site: Site, *sizes: int) -> None:
@@ -157,10 +181,13 @@ def audited_site(
     if step is not None:
         subscription = {"commit_batch_size": step, **subscription}
         log_reader = {"read_batch_size": step}
-    site = Site(databases, store, ["public.item"], spark, [subscription], log_reader=log_reader)
+    publisher = databases.publisher
+    at_postgres = publisher.kind == "postgres"
+    article = {"source": "public.item" if at_postgres else f"{publisher.database}.item", "destination": "public.item"}
+    site = Site(databases, store, [article], spark, [subscription], log_reader=log_reader)
     site.at_publisher(ITEM)
     site.set_up()
-    site.at_publisher(AUDIT)
+    site.at_publisher(*((AUDIT,) if at_postgres else _MARIADB_AUDIT))
     site.at_subscriber(AUDIT)
     return site
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -298,6 +299,15 @@ def publishing_mariadb(home: Path, name: str = "mariadb") -> Iterator[MariaDbSer
             # A validation compares by MD5.
             server.execute("INSTALL COMPONENT 'file://component_classic_hashing'")
         yield server
+
+
+_numbers = count(1)
+
+
+def new_mariadb_database(server: MariaDbServer) -> str:
+    name = f"publisher{next(_numbers)}"
+    server.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    return name
 
 
 def mariadb_under_test(server: MariaDbServer, database: str) -> PublisherUnderTest:

@@ -19,6 +19,8 @@ from tranrepl.distribution import agent as distribution_agent, job as distributi
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader import agent as log_reader_agent, job as log_reader_job
+from tranrepl.model.names import TableName
+from tranrepl.mysql.session import connect
 from tranrepl.settings.publication import Publication
 from tranrepl.snapshot import agent as snapshot_agent, job as snapshot_job
 from tranrepl.topology import Topology
@@ -141,16 +143,36 @@ class Site:
 
     def differences(self) -> list[str]:
         """Return the articles whose data differ between Publisher and Subscriber."""
-        comparisons = [
-            compare(article, self.databases.publisher, self.databases.subscriber)
-            for article in self.publication.articles
-        ]
+        publisher, subscriber = self.databases.publisher, self.databases.subscriber
+        if publisher.kind != "postgres":
+            articles = self.publication.articles
+            ends = [(it, (publisher, it.source), (subscriber, it.destination_table)) for it in articles]
+            return [str(it.source) for it, one, other in ends if content(*one) != content(*other)]
+        comparisons = [compare(article, publisher, subscriber) for article in self.publication.articles]
         return [str(it.article.source) for it in comparisons if not it.equal]
+
+
+def content(connection: Connection, table: TableName) -> tuple[list[str], list[str]]:
+    """Return a table's columns by their names, and its rows in a fixed order, by their values: of whichever database,
+    one's are equal to another's where the values mean the same."""
+    columns = execute(
+        connection,
+        "SELECT column_name FROM information_schema.columns "
+        f"WHERE table_schema = '{table.schema}' AND table_name = '{table.table}'",
+    )
+    names = sorted(str(name) for (name,) in columns)
+    rows = execute(connection, f"SELECT {', '.join(names)} FROM {table.schema}.{table.table}")
+    return names, sorted(map(repr, rows))
 
 
 def execute(connection: Connection, *statements: str) -> Rows:
     """Execute in autocommit; return the last statement's rows."""
     rows: Rows = []
+    if connection.kind in ("mariadb", "mysql"):
+        with connect(connection) as there:
+            for statement in statements:
+                rows = there.execute(statement)
+        return rows
     with psycopg.connect(**connection.libpq_parameters("test"), autocommit=True) as session:  # type: ignore[arg-type]
         for statement in statements:
             cursor = session.execute(statement.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support.child_job import CLEANUP, DISTRIBUTION, LOG_READER, LOG_READER_OF_T
 from support.continuous_delivery import deliver_continuously
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, ServerSettings
+from support.mariadb import MariaDbServer
 from support.object_server import Bucket
 from support.observed import (
     assert_each_change_is_stored_once,
@@ -27,6 +29,7 @@ from support.observed import (
     make_transactions,
     wait_until,
 )
+from support.publishers import SERVERS, new_mariadb_database
 from support.site import Site, execute
 from support.stored_batches import clean_up_at_once, stored_folders
 from tranrepl.connections import Connection
@@ -69,9 +72,22 @@ def site(databases: DatabasesFactory, store: Path | Bucket) -> Site:
     return audited_site(databases(), store)
 
 
+@pytest.fixture(params=["mounted path", *(pytest.param(it, marks=pytest.mark.slow) for it in ("bucket", *SERVERS))])
+def site_of_each_kind(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path) -> Site:
+    """Return a site with a store of each kind, and one of each kind of Publisher."""
+    if request.param == "bucket":
+        return audited_site(databases(), request.getfixturevalue("bucket"))
+    ends = databases()
+    if request.param in SERVERS:
+        server: MariaDbServer = request.getfixturevalue("publishing")(request.param)
+        ends = replace(ends, publisher=server.connection(new_mariadb_database(server), "publisher"))
+    return audited_site(ends, tmp_path / "store")
+
+
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize("failpoint", _OF_LOG_READER)
-def test_a_log_reader_killed_anywhere_stores_all_once_when_rerun(failpoint: Failpoint, site: Site) -> None:
+def test_a_log_reader_killed_anywhere_stores_all_once_when_rerun(failpoint: Failpoint, site_of_each_kind: Site) -> None:
+    site = site_of_each_kind
     make_transactions(site, _TRANSACTIONS)
     _kill_first_and_second_time(LOG_READER, site, failpoint)
     _run(LOG_READER, site)
@@ -108,7 +124,10 @@ def _batches(site: Site) -> int:
 
 @pytest.mark.slow_after(3)
 @pytest.mark.parametrize("failpoint", _OF_ONE_CONNECTION)
-def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(failpoint: Failpoint, site: Site) -> None:
+def test_a_delivery_killed_anywhere_makes_every_change_once_when_run_again(
+    failpoint: Failpoint, site_of_each_kind: Site
+) -> None:
+    site = site_of_each_kind
     make_transactions(site, _TRANSACTIONS)
     _run(LOG_READER, site)
     _kill_first_and_second_time(DISTRIBUTION, site, f"{failpoint}@0")

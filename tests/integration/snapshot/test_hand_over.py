@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,9 +17,12 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.child_job import SNAPSHOT, ChildJob
+from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
 from support.in_process import read_log_into_store, replicate_stored
+from support.mariadb import MariaDbServer
+from support.publishers import SERVERS, new_mariadb_database
 from support.site import Site
 from support.snapshot_site import automatic_site
 from support.spark_here import SparkHere
@@ -46,14 +50,41 @@ CREATE TRIGGER audit BEFORE INSERT ON account FOR EACH ROW EXECUTE FUNCTION note
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     """Return a site with an account table of some ten ranges, and an audit of rows that come twice."""
-    articles = [{"source": "public.account", "pre_creation_cmd": "truncate"}]
-    site = automatic_site(databases(), tmp_path, articles)
-    site.at_publisher(
-        _TABLE, f"INSERT INTO account SELECT n, 0, repeat('x', 40) FROM generate_series(1, {_ACCOUNTS}) n"
-    )
+    return _account_site(databases(), tmp_path)
+
+
+@pytest.fixture(params=["postgres", *SERVERS])
+def site_of_each_kind(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path) -> Site:
+    """Return the same for each kind of Publisher. The table is one range at MariaDB."""
+    ends = databases()
+    if request.param in SERVERS:
+        server: MariaDbServer = request.getfixturevalue("publishing")(request.param)
+        ends = replace(ends, publisher=server.connection(new_mariadb_database(server), "publisher"))
+    return _account_site(ends, tmp_path)
+
+
+def _account_site(ends: Databases, tmp_path: Path) -> Site:
+    schema = "public" if ends.publisher.kind == "postgres" else ends.publisher.database
+    article = {"source": f"{schema}.account", "destination": "public.account", "pre_creation_cmd": "truncate"}
+    site = automatic_site(ends, tmp_path, [article])
+    rows = ", ".join(f"({n}, 0, repeat('x', 40))" for n in range(1, _ACCOUNTS + 1))
+    site.at_publisher(_TABLE, f"INSERT INTO account VALUES {rows}")
     site.set_up()
     site.at_subscriber(_AUDIT)
     return site
+
+
+def _mariadb_transaction(random: Random) -> list[str]:
+    """Return what `_write` does, for MariaDB."""
+    old, new = random.randint(1, _ACCOUNTS), random.randint(_ACCOUNTS, 100_000)
+    return [
+        "BEGIN",
+        f"UPDATE account SET balance = balance + 1 WHERE id BETWEEN {old} AND {old + 20}",
+        f"UPDATE IGNORE account SET id = {new} WHERE id = {old + 5}",
+        f"DELETE FROM account WHERE id = {old + 7}",
+        f"INSERT IGNORE INTO account VALUES ({old + 7}, 1, 'y')",
+        "COMMIT",
+    ]
 
 
 def _write(session: psycopg.Connection[tuple[object, ...]], random: Random) -> None:
@@ -179,6 +210,9 @@ def test_pgbench_runs_through_snapshot_four_rounds_and_validation(
 
 def _write_some(site: Site, seed: int) -> None:
     random = Random(seed)
+    if site.databases.publisher.kind != "postgres":
+        site.at_publisher(*(it for _ in range(5) for it in _mariadb_transaction(random)))
+        return
     with psycopg.connect(**site.databases.publisher.libpq_parameters("writer"), autocommit=True) as session:  # type: ignore[arg-type]
         for _ in range(5):
             _write(session, random)
@@ -225,12 +259,14 @@ _BEFORE_ACTIVE = (
 
 
 @pytest.mark.slow
-def test_killed_anywhere_it_begins_again_and_is_never_active_by_halves(site: Site) -> None:
+def test_killed_anywhere_it_begins_again_and_is_never_active_by_halves(site_of_each_kind: Site) -> None:
+    site = site_of_each_kind
+    has_ranges = site.databases.publisher.kind == "postgres"
     for seed, point in enumerate([*_BEFORE_ACTIVE, Failpoint.SNAPSHOT_ACTIVATED]):
         mark_for_reinitialization(
             SnapshotRequest(publication=site.publication, subscription="reporting"), site.topology
         )
-        with ChildJob(SNAPSHOT, site, f"{point}:3" if point.startswith("range") else point) as job:
+        with ChildJob(SNAPSHOT, site, f"{point}:3" if has_ranges and point.startswith("range") else point) as job:
             assert job.killed(), point
         _write_some(site, seed)
         read_log_into_store(site).raise_error()
