@@ -82,7 +82,12 @@ def go_to(site: Site, server: PostgresServer) -> None:
 def command(site: Site, folder: Path, *arguments: str, publisher: str | None = None) -> Outcome:
     """Type a verb with the publication's file. `publisher` is another value of the Publisher's connection."""
     articles = [
-        {"source": str(it.source), "pre_creation_cmd": str(it.pre_creation_cmd), "truncate": str(it.truncate)}
+        {
+            "source": str(it.source),
+            "destination": str(it.destination_table),
+            "pre_creation_cmd": str(it.pre_creation_cmd),
+            "truncate": str(it.truncate),
+        }
         for it in site.publication.articles
     ]
     subscriptions = [

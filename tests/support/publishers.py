@@ -290,11 +290,11 @@ of_mariadb = pytest.mark.parametrize("mariadb_shop", ["mariadb"], indirect=True)
 
 
 @contextmanager
-def publishing_mariadb(home: Path, name: str = "mariadb") -> Iterator[MariaDbServer]:
-    """Start a server of `SERVERS` that can publish. Skips the test where it could not be had."""
+def publishing_mariadb(home: Path, name: str = "mariadb", options: Sequence[str] = ()) -> Iterator[MariaDbServer]:
+    """Start a server of `SERVERS` that can publish. `options` win over ours. Skips the test where there is none."""
     of = SERVERS[name]
     of.require()
-    with of(home, (*_LOG_OPTIONS, *_OPTIONS_OF[of.kind])) as server:
+    with of(home, (*_LOG_OPTIONS, *_OPTIONS_OF[of.kind], *options)) as server:
         if server.kind == "mysql":
             # A validation compares by MD5.
             server.execute("INSTALL COMPONENT 'file://component_classic_hashing'")

@@ -11,13 +11,13 @@ import pytest
 
 from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
-from support.publishers import PublisherSite, mariadb_under_test, of_mariadb
+from support.publishers import PublisherSite, mariadb_under_test, of_mariadb, publishing_mariadb
 from support.site import Site
 from tranrepl.admin.early_warnings import _of_log
 from tranrepl.admin.metrics import metric_families
 from tranrepl.admin.status import status
 from tranrepl.cli.status_display import show_status
-from tranrepl.errors import DataError
+from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.settings.publication import Article
 
 
@@ -205,3 +205,17 @@ def test_no_message_about_its_log_speaks_of_a_slot(
     told += [f"{it.text} {it.remedy}" for it in _of_log(published.publication, large)]
     assert len(told) > 3
     assert [it for it in told if "slot" in it.lower() and it.count("slot") > it.count("PostgreSQL slot")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [("10.5.29-MariaDB", "use MariaDB 10.6 to 11.8"), ("8.4.3", "use MySQL 9.7")],
+)
+def test_an_older_server_is_refused_by_its_version(version: str, remedy: str, tmp_path: Path) -> None:
+    with publishing_mariadb(tmp_path / "older", options=[f"--version={version}"]) as server:
+        server.execute("CREATE DATABASE shop")
+        site = PublisherSite(mariadb_under_test(server, "shop"))
+        with site.opened() as publisher, pytest.raises(ConfigurationError, match=f"the server is {version}") as refused:
+            list(publisher.problems())
+    assert refused.value.report.remedy == remedy

@@ -271,8 +271,8 @@ def another_publisher(where: str, publication: str, registered: str | None, foun
     """Return the error for a connection that leads to another server than the one whose log is registered."""
     return MustBeReinitializedError(
         f"{where}: publication {publication} belongs to the Publisher with the system identifier {registered}; the "
-        f"connection leads to another server, {found}, as one that a dump was restored into, one that pg_upgrade has "
-        "made, or a second Publisher of the same name",
+        f"connection leads to another server, {found}, as a replica that was promoted, one that a dump was restored "
+        "into, one that pg_upgrade has made, or a second Publisher of the same name",
         remedy="where this server has taken the other one's place, `tranrepl reinitialize FILE` takes its rows, "
         "or `tranrepl reinitialize FILE --log-reader` without them where the Subscribers have them all; a second "
         "Publisher takes another name for its publication, or a distribution database of its own",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
@@ -13,6 +14,10 @@ from tranrepl.publisher.mysql.table_maps import Flavor
 
 _ALL = bytes(range(256))
 _FEWEST_DIGITS = 6
+_NAMES = {Flavor.MARIADB: "MariaDB", Flavor.MYSQL: "MySQL"}
+_OLDEST = {Flavor.MARIADB: (10, 6), Flavor.MYSQL: (9, 7)}
+NEWEST = {Flavor.MARIADB: (11, 8), Flavor.MYSQL: (9, 7)}
+"""Those that tests run against."""
 END_OF_LOG = {Flavor.MARIADB: "SHOW MASTER STATUS", Flavor.MYSQL: "SHOW BINARY LOG STATUS"}
 
 
@@ -42,10 +47,17 @@ def end_of_log(session: Session, flavor: Flavor) -> int:
 
 
 def read_server_log(session: Session, connection: Connection, where: str) -> ServerLog:
-    """Return the server's log. Raises ConfigurationError where it writes none."""
+    """Return the server's log. Raises ConfigurationError where it writes none, and where the server is too old, whose
+    statements may be others."""
     with translated_errors(where):
         ((version, is_logged),) = session.execute("SELECT VERSION(), @@log_bin")
         flavor = Flavor.MARIADB if "mariadb" in version.lower() else Flavor.MYSQL
+        if version_of(version) < _OLDEST[flavor]:
+            oldest, newest = (".".join(map(str, it[flavor])) for it in (_OLDEST, NEWEST))
+            raise ConfigurationError(
+                f"{where}: the server is {version}, older than {oldest}: a log of it was never read",
+                remedy=f"use {_NAMES[flavor]} {oldest}" + ("" if oldest == newest else f" to {newest}"),
+            )
         if not is_logged:
             raise ConfigurationError(
                 f"{where}: the server writes no binary log",
@@ -54,6 +66,11 @@ def read_server_log(session: Session, connection: Connection, where: str) -> Ser
         ((name, *_),) = session.execute(END_OF_LOG[flavor])
         base, _, number = name.rpartition(".")
         return ServerLog(connection, flavor, base, max(len(number), _FEWEST_DIGITS), _charsets(session, flavor))
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(it) for it in re.findall(r"\d+", text)[:2])
 
 
 def _charsets(session: Session, flavor: Flavor) -> Charsets:

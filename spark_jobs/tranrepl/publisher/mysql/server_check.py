@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -11,7 +10,7 @@ import pymysql
 
 from tranrepl.errors import ConfigurationError, MissingRightError, ReplicationError
 from tranrepl.mysql.session import Session, translated_errors
-from tranrepl.publisher.mysql.server import END_OF_LOG
+from tranrepl.publisher.mysql.server import END_OF_LOG, NEWEST, version_of
 from tranrepl.publisher.mysql.table_maps import Flavor
 
 _SETTINGS: Mapping[str, tuple[str, str]] = {
@@ -22,10 +21,6 @@ _SETTINGS: Mapping[str, tuple[str, str]] = {
     "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
 }
 _DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
-_NAMES = {Flavor.MARIADB: "MariaDB", Flavor.MYSQL: "MySQL"}
-_OLDEST = {Flavor.MARIADB: (10, 6), Flavor.MYSQL: (9, 7)}
-_NEWEST = {Flavor.MARIADB: (11, 8), Flavor.MYSQL: (9, 7)}
-"""Those that tests run against."""
 _APPLIED = {Flavor.MARIADB: "log_slave_updates", Flavor.MYSQL: "log_replica_updates"}
 _REPLICAS = {Flavor.MARIADB: "SHOW ALL SLAVES STATUS", Flavor.MYSQL: "SHOW REPLICA STATUS"}
 READING = {
@@ -47,8 +42,8 @@ _RIGHTS: Mapping[Flavor, Mapping[str, str]] = {
 
 def server_warnings(session: Session, where: str, flavor: Flavor) -> Iterator[str]:
     ((version,),) = session.execute("SELECT VERSION()")
-    if _version(version) > _NEWEST[flavor]:
-        newest = ".".join(map(str, _NEWEST[flavor]))
+    if version_of(version) > NEWEST[flavor]:
+        newest = ".".join(map(str, NEWEST[flavor]))
         yield f"{where}: the server is {version}, newer than {newest}, against which this was tested"
     for name, value in _settings(session, *_DURABLE).items():
         if value != "1":
@@ -66,13 +61,6 @@ def kept_for(session: Session) -> timedelta:
 
 
 def server_problems(session: Session, where: str, flavor: Flavor) -> Iterator[ReplicationError]:
-    ((version,),) = session.execute("SELECT VERSION()")
-    oldest, newest = (".".join(map(str, it[flavor])) for it in (_OLDEST, _NEWEST))
-    if _version(version) < _OLDEST[flavor]:
-        yield ConfigurationError(
-            f"{where}: the server is {version}, older than {oldest}: a log of it was never read",
-            remedy=f"use {_NAMES[flavor]} {oldest}" + ("" if oldest == newest else f" to {newest}"),
-        )
     if _leaves_out_others_changes(session, flavor):
         yield ConfigurationError(
             f"{where}: {_APPLIED[flavor]} is OFF: what this server applies as a replica or a cluster's node is not in "
@@ -121,8 +109,3 @@ def _settings(session: Session, *names: str) -> dict[str, str]:
     """Return those that the server has."""
     wanted = ", ".join("%s" for _ in names)
     return dict(session.execute(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({wanted})", names))
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
-    return tuple(int(it) for it in re.findall(r"\d+", text)[:2])
