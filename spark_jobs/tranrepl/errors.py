@@ -116,6 +116,10 @@ class ErrorReport(ErrorDetails, _ErrorMessage):
         named = _KEY.search(self.message)
         return self.key or (named[1] if named else None)
 
+    def plus(self, details: ErrorDetails) -> ErrorReport:
+        """Return the report with what is known beside it, or other than it has."""
+        return self.model_copy(update=details.model_dump(exclude_unset=True))
+
     def to_exception(self) -> ReplicationError:
         """Return an exception of the kind's class that carries this report."""
         exception = CLASS_OF_KIND[self.kind](self.message)
@@ -155,7 +159,7 @@ class ReplicationError(Exception):
 
     def add(self, details: ErrorDetails) -> None:
         """Add to what is known of the error, or replace it."""
-        self.report = self.report.model_copy(update=details.model_dump(exclude_unset=True))
+        self.report = self.report.plus(details)
 
 
 class TransientError(ReplicationError):

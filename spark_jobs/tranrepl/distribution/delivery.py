@@ -17,7 +17,7 @@ from tranrepl.distribution.latency import LatencyMeter, RegisteredBatches
 from tranrepl.distribution.planning_ahead import Planned, Planner, ahead
 from tranrepl.distribution.recording import ReportedRun, SkippedCommands, TracerArrivals, reporting_progress
 from tranrepl.distribution.stream_commands import left_over
-from tranrepl.errors import ErrorReport, ReplicationError
+from tranrepl.errors import ErrorDetails, ErrorReport, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import MOST_NOTICES, MOST_SKIPPED_REPORTED, JobResult, TableChange
 from tranrepl.model.article import RegisteredArticle
@@ -306,14 +306,14 @@ def describe_command(report: ErrorReport, commands: pa.Table, delivery: Delivery
         operation = Operation(row["operation"])
         if operation is Operation.SCRIPT:
             text = script_text(Script.model_validate_json(row["after"]))
-            return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})
+            return report.plus(ErrorDetails(command=text[:_LONGEST_COMMAND]))
         if operation is Operation.SCHEMA:
             text = change_in_words(SchemaChange.model_validate_json(row["after"]))
-            return report.model_copy(update={"command": text[:_LONGEST_COMMAND]})
+            return report.plus(ErrorDetails(command=text[:_LONGEST_COMMAND]))
         article = delivery.articles[row["article_id"]]
         key = command_key(article, operation, row)
         text = command_text(article, operation, row, capabilities.procedure_names)[:_LONGEST_COMMAND]
         uncompared = None if capabilities.comparison else f"tables of {capabilities.title} are not compared"
         not_repaired = article.not_repaired or uncompared
-        return report.model_copy(update={"key": key, "command": text, "not_repaired": not_repaired})
+        return report.plus(ErrorDetails(key=key, command=text, not_repaired=not_repaired))
     return report

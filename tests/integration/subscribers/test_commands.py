@@ -133,10 +133,12 @@ def test_a_duplicate_key_names_its_command(site: Site) -> None:
 
 def test_a_refused_null_names_its_command(site: Site) -> None:
     vendor = site.article("vendor", VENDOR)
-    history = History().insert(vendor, ONE).insert(vendor, ["2", None, "20", None])
+    history = History().insert(vendor, ONE).insert(vendor, ["2", None, "20", "not \x1b so"])
     error = site.deliver(history).error
     assert error is not None
     assert (error.kind, error.command_id) == (ErrorKind.DATA, 2)
+    # As a database of texts and a terminal take it.
+    assert r"not \x1b so" in (error.command or "")
 
 
 def test_commands_are_not_applied_twice(site: Site) -> None:
