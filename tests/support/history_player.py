@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 import psycopg
 
@@ -33,6 +34,16 @@ _MOST_ROUNDS = 6
 _AWAITS_SNAPSHOT = ("the initial snapshot of subscription", "the initial snapshot of article")
 """What a delivery says after a snapshot that was killed, or found a label that is not registered yet."""
 _LOCK_TIMEOUT = "SET lock_timeout = '20ms'"
+
+
+class Writer(Protocol):
+    """One session at a Publisher."""
+
+    def write(self, step: Write) -> None: ...
+
+    def transact(self, what: str) -> None: ...
+
+    def end(self, what: str = "commit") -> None: ...
 
 
 @dataclass
@@ -113,7 +124,7 @@ class Player:
     """Plays a history at a site; `told` is what happened, as statements that can be typed again."""
 
     at: HistorySite
-    writers: tuple[_Writer, ...]
+    writers: Sequence[Writer]
     told: list[str] = field(default_factory=list)
 
     def play(self, history: History) -> None:
@@ -223,12 +234,12 @@ class Player:
 
 
 @contextmanager
-def player(at: HistorySite) -> Iterator[Player]:
+def player(at: HistorySite) -> Iterator[tuple[Player, Session]]:
     told: list[str] = []
     with ExitStack() as stack:
         sessions = [stack.enter_context(_session(at.site.databases.publisher)) for _ in range(WRITERS)]
         writers = tuple(_Writer(it, _say(told, number)) for number, it in enumerate(sessions))
-        yield Player(at, writers, told)
+        yield Player(at, writers, told), sessions[0]
 
 
 def _say(told: list[str], number: int) -> Callable[[str], None]:

@@ -196,10 +196,10 @@ def history_site(
     databases: Databases, folder: Path, mariadb: MariaDbServer, schema: str, options: Options
 ) -> HistorySite:
     """Set up the publication and copy its tables' first rows. `schema` is a fresh database of MariaDB's."""
-    subscriptions = [_subscription(name, options) for name in ("subscriber", "mariadb")]
+    subscriptions = [subscription_of(name, options) for name in ("subscriber", "mariadb")]
     sqlite = str(folder / "subscriber.db") if options.statements else None
     if sqlite is not None:
-        subscriptions.append(_subscription("sqlite", options))
+        subscriptions.append(subscription_of("sqlite", options))
     site = Site(
         databases,
         folder / "store",
@@ -219,7 +219,7 @@ def history_site(
     return HistorySite(site, schema, mariadb, sqlite)
 
 
-def _subscription(name: str, options: Options) -> Mapping[str, object]:
+def subscription_of(name: str, options: Options) -> Mapping[str, object]:
     return {
         "name": name,
         "connection": name,
