@@ -256,7 +256,7 @@ _DDL: Mapping[str, Callable[[_Chooser], str | None]] = {
     "index": _index,
     "turn key": _turn_key,
 }
-"""Of the kinds of statements in a history, those that this server has, and an article outlives."""
+"""Those kinds of statements of a history that this server has and an article outlives."""
 _ENDED = (1397, 1402)
 _REINITIALIZE = ("add now", "replace", "rename", "not null", "turn key")
 
