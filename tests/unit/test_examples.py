@@ -20,6 +20,7 @@ _SCHEDULER = "tests/airflow/test_scheduler.py"
 _RUN_BY = {
     "docs/tutorial.md": ("tests/integration/end_to_end/test_tutorial.py", "tutorial.md"),
     "docs/how-to/a-batch-failed.md": ("tests/integration/cli/test_runbook.py", "RUNBOOK"),
+    "docs/how-to/install.md": ("tests/integration/end_to_end/test_wheel.py", '"install.md"'),
     "docs/how-to/snapshot.md": (_HOW_TOS, "how-to/snapshot.md"),
     "docs/how-to/restore.md": ("tests/integration/cli/test_restoring.py", '"restore.md"'),
     "docs/how-to/backfill.md": (_SCHEDULER, "backfill.md"),

@@ -1,24 +1,30 @@
-"""The built wheel, installed beside Airflow where there is no checkout: its plugin, its DAG file, a run."""
+"""The built wheel, installed beside Airflow where there is no checkout: its plugin, its DAG file, a run; and installed
+as the page about it says, by pip."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from conftest import DatabasesFactory
-from support.checkout import CHECKOUT
+from support.checkout import CHECKOUT, shell_blocks
+from support.databases import Databases
 from support.site import execute
 from tranrepl import __version__
-from tranrepl.connections import Connection
+from tranrepl.connections import Connection, variable_name
 
 pytestmark = [pytest.mark.submit, pytest.mark.timeout(600)]
 
@@ -50,6 +56,13 @@ for command in (["db", "migrate"], ["dags", "test", "shop"]):
     arguments.func(arguments)
 """
 """Both `airflow` commands in one process: each takes as long as Airflow's start."""
+
+
+_AIRFLOW = f"apache-airflow=={version('apache-airflow')}"
+_CUSTOMERS = (
+    "CREATE TABLE customer (customer_id int PRIMARY KEY, name text, city text)",
+    "INSERT INTO customer SELECT n, 'customer ' || n, 'Graz' FROM generate_series(1, 100) n",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +159,8 @@ def test_a_new_publication_is_set_up_and_run(
 ) -> None:
     here = databases(migrated=False)
     connections = here.environment
-    execute(here.publisher, "CREATE TABLE customer (customer_id int PRIMARY KEY, name text, city text)")
-    execute(here.publisher, "INSERT INTO customer SELECT n, 'customer ' || n, 'Graz' FROM generate_series(1, 100) n")
+    for statement in _CUSTOMERS:
+        execute(here.publisher, statement)
     installation.run("tranrepl", "check", file, connections=connections)
     installation.run("tranrepl", "setup", file, connections=connections)
     installation.run("tranrepl", "snapshot", file, connections=connections)
@@ -157,6 +170,77 @@ def test_a_new_publication_is_set_up_and_run(
     installation.run("python", "-c", _MIGRATED_AND_RUN, connections=connections)
     assert _customers(here.subscriber) == _customers(here.publisher)
     assert len(_customers(here.subscriber)) == 90
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_page_about_installing_is_right(tmp_path: Path, databases: DatabasesFactory) -> None:
+    here, shell = databases(migrated=False), _Shell(tmp_path / "home", tmp_path / "checkout")
+    for statement in _CUSTOMERS:
+        execute(here.publisher, statement)
+    shell.prepare()
+    for block in shell_blocks(CHECKOUT / "docs" / "how-to" / "install.md"):
+        for command in block.commands if block.reason is None else ():
+            shell.run(_with_addresses(command, here), here.environment if command.startswith("tranrepl ") else {})
+            if command.startswith("tranrepl init"):
+                # What Airflow's DAG processor does.
+                shell.run("airflow dags reserialize")
+    shell.run("airflow dags test shop")
+    assert len(_customers(here.subscriber)) == 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Shell:
+    """The shell of somebody who has Airflow and our checkout; the virtual environment is their home too."""
+
+    home: Path
+    checkout: Path
+
+    def prepare(self) -> None:
+        venv.create(self.home, symlinks=True, with_pip=True)
+        shutil.copytree(
+            CHECKOUT, self.checkout, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist", "tests", "var")
+        )
+        installed = self._run(f"pip install --constraint requirements.txt {_AIRFLOW}")
+        if installed.returncode and f"No matching distribution found for {_AIRFLOW}" in installed.stdout:
+            pytest.skip(f"pip finds no {_AIRFLOW} here, so nothing of the page can be typed")
+        assert installed.returncode == 0, installed.stdout
+        (self.home / "airflow" / "dags").mkdir(parents=True)
+        self.run("airflow db migrate")
+
+    def run(self, command: str, connections: Mapping[str, str] | None = None) -> None:
+        """Type a command. Raises AssertionError with what it prints where it fails."""
+        finished = self._run(command, connections)
+        assert finished.returncode == 0, f"{command}\n{finished.stdout}"
+
+    def _run(self, command: str, connections: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        before, environment = Path.home(), Installation(self.home).environment
+        # The page makes it.
+        del environment["AIRFLOW_CONN_SPARK_DEFAULT"]
+        own = {
+            "HOME": str(self.home),
+            # What pip has kept, and its settings.
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(before / ".cache")),
+            "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(before / ".config")),
+            # Most modules are never imported.
+            "PIP_NO_COMPILE": "1",
+        }
+        return subprocess.run(
+            ["/bin/bash", "-c", command],
+            env={**environment, **own, **(connections or {})},
+            cwd=self.checkout,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+
+def _with_addresses(command: str, here: Databases) -> str:
+    """Return a command of the page, with the address of the database that its connection means."""
+    added = re.match(r"airflow connections add (\w+) --conn-uri ", command)
+    return f"{added[0]}{shlex.quote(here.uris[variable_name(added[1])])}" if added else command
 
 
 def _customers(connection: Connection) -> list[tuple[object, ...]]:
