@@ -201,10 +201,10 @@ class _Shell:
         shutil.copytree(
             CHECKOUT, self.checkout, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist", "tests", "var")
         )
-        installed = self._run(f"pip install --constraint requirements.txt {_AIRFLOW}")
-        if installed.returncode and f"No matching distribution found for {_AIRFLOW}" in installed.stdout:
+        alone = self._run(f"pip install --no-deps {_AIRFLOW}")
+        if alone.returncode and f"No matching distribution found for {_AIRFLOW}" in alone.stdout:
             pytest.skip(f"pip finds no {_AIRFLOW} here, so nothing of the page can be typed")
-        assert installed.returncode == 0, installed.stdout
+        self.run(f"pip install --constraint requirements.txt {_AIRFLOW}")
         (self.home / "airflow" / "dags").mkdir(parents=True)
         self.run("airflow db migrate")
 
