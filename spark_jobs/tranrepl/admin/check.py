@@ -342,17 +342,17 @@ def _subscriber(
             "takes one connection that writes",
             remedy="allowed there: subscription_streams: 1",
         )
-    asking = [str(it.source) for it, _ in tables if not able.procedures and _asks_for_procedures(it)]
-    if asking:
-        yield ConfigurationError(
-            f"subscription {name}: {able.title} takes statements only; these articles call procedures: "
-            f"{', '.join(asking)}",
-            remedy="write `ins_cmd: SQL`, `upd_cmd: SQL` and `del_cmd: SQL` into each of these articles (NONE is "
-            "allowed too); they are for all Subscribers",
-        )
     with ExitStack() as stack:
         subscriber = stack.enter_context(topology.subscriber(name, checked.publisher_system, _APPLICATION))
         yield from subscriber.subscription_problems(settings)
+        asking = [str(it.source) for it, _ in tables if not able.procedures and _asks_for_procedures(it)]
+        if asking:
+            yield ConfigurationError(
+                f"subscription {name}: {able.title} takes statements only; these articles call procedures: "
+                f"{', '.join(asking)}",
+                remedy="write `ins_cmd: SQL`, `upd_cmd: SQL` and `del_cmd: SQL` into each of these articles (NONE is "
+                "allowed too); they are for all Subscribers",
+            )
         lacking = list(subscriber.right_problems(tables))
         yield from lacking
         stack.enter_context(subscriber.reading_together(tables))

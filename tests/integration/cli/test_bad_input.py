@@ -208,7 +208,7 @@ ARTICLES: list[tuple[dict[str, object], str]] = [
     ({"source": "public.stored", "columns": ["id", "g"]}, "columns: 'g' is generated"),
     (
         {"source": "public.keyless"},
-        "the table has no primary key (error 14088)\n  → ALTER TABLE public.keyless ADD PRIMARY KEY",
+        "no unique index without NULLs in its place\n  → ALTER TABLE public.keyless ADD PRIMARY KEY",
     ),
     (
         {"source": "public.two_keys", "columns": ["a", "v"]},

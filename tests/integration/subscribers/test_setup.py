@@ -47,19 +47,6 @@ def _custom_problems(site: Site, **settings: Any) -> list[CustomProcedureError]:
         return list(subscriber.custom_problems(registered(article, table, 1), table))
 
 
-def test_procedures_are_refused_where_a_database_has_none(sqlite_site: Site) -> None:
-    site = sqlite_site
-    article, table = _vendor(site, del_cmd="NONE")
-    with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
-        problems = list(subscriber.article_problems(article, table))
-    assert [problem.message.split(": ")[1] for problem in problems] == ["ins_cmd", "upd_cmd"]
-    assert all("SQLite" in problem.message for problem in problems)
-    assert [problem.report.remedy for problem in problems] == [
-        "allowed there: ins_cmd: SQL, or NONE",
-        "allowed there: upd_cmd: SQL, or NONE",
-    ]
-
-
 def test_setup_may_run_again(plain_site: Site) -> None:
     site = plain_site
     vendor = site.article("vendor", VENDOR)
