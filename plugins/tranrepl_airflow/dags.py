@@ -7,15 +7,14 @@ build_dags("/opt/airflow/dags/publications")
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from enum import StrEnum, auto
 from pathlib import Path
 
 from airflow.sdk import DAG, get_parsing_context
 from airflow.sdk.configuration import conf
 
+from tranrepl import garbage_collection
 from tranrepl.errors import ConfigurationError
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
@@ -78,7 +77,7 @@ def build_dags(folder: str | Path | None = None, *kinds: DagKind, names: str = _
     wanted_kinds = kinds or [it for it in DagKind if it is not DagKind.CLEANUP or names == _ALL]
     wanted = get_parsing_context().dag_id
     dags: list[DAG | None] = []
-    with _no_collection():
+    with garbage_collection.paused():
         for kind in wanted_kinds:
             if kind is DagKind.CLEANUP:
                 dags += [build_cleanup_dag(files)] if wanted in (None, CLEANUP_DAG_ID) else []
@@ -88,19 +87,6 @@ def build_dags(folder: str | Path | None = None, *kinds: DagKind, names: str = _
                 suffix, build = _BESIDE[kind]
                 dags += [_usable(it, build) for it in files if wanted in (None, f"{dag_id_of(it)}{suffix}")]
     return [it for it in dags if it is not None]
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Look for no garbage meanwhile: what is built stays, and looking through it again and again takes a third of the
-    time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _usable(path: Path, build: Callable[[Publication, str], DAG | None]) -> DAG | None:

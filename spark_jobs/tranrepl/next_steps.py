@@ -63,8 +63,9 @@ COMMANDS: Mapping[str, str] = {
 """All commands of messages, with the purpose of each. `named` puts names in the place of the words in capitals."""
 
 LONGEST_COMMAND = 1000
-_LONGEST_KEY = 200
 """Characters of a stored command that are shown."""
+_LONGEST_KEY = 200
+"""Characters of a row's key that are shown."""
 
 _COMMAND = re.compile(r"`tranrepl [^`]*`")
 

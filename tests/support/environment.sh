@@ -173,11 +173,11 @@ EOF
     APT_CONFIG="$home/apt.conf" apt-get update
     APT_CONFIG="$home/apt.conf" apt-get install -y --download-only "$4"
     for package in "$home"/cache/archives/*.deb; do
-        case "${package##*/}" in perl* | libperl* | libdb5* | libgdbm*) ;; *) dpkg-deb -x "$package" "$home/root" ;; esac
+        case "${package##*/}" in perl* | libperl* | libdb5* | libgdbm*) ;; *) dpkg-deb -x "$package" "$home/tree" ;; esac
     done
     rm -rf "$home/lists" "$home/cache"
-    run="$home/root/usr/lib64/ld-linux-x86-64.so.2 --library-path $home/root/usr/lib/x86_64-linux-gnu"
-    $run "$home/root/usr/sbin/$5" --no-defaults --version | grep "$2" || fail "Debian's $3 has another version"
+    run="$home/tree/usr/lib64/ld-linux-x86-64.so.2 --library-path $home/tree/usr/lib/x86_64-linux-gnu"
+    $run "$home/tree/usr/sbin/$5" --no-defaults --version | grep "$2" || fail "Debian's $3 has another version"
     touch "$home/ready"
 }
 

@@ -25,7 +25,7 @@ class _UnpackedServer(MariaDbServer):
 
     @property
     def _root(self) -> Path:
-        return _SERVERS / self.name / "root"
+        return _SERVERS / self.name / "tree"
 
     def _loaded(self, program: str, *arguments: str) -> list[str]:
         loader = self._root / "usr" / "lib64" / "ld-linux-x86-64.so.2"

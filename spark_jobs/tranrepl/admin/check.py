@@ -84,11 +84,11 @@ class Checked:
     _record: PublicationRecord | None = None
     _record_is_read: bool = False
 
-    def record(self, publication: Publication, database: DistributionDatabase) -> PublicationRecord | None:
+    def record(self, database: DistributionDatabase) -> PublicationRecord | None:
         """Return the registered publication, as the check found it first; None also where the schema is an earlier
         version's, which setup brings up to date."""
         if not self._record_is_read:
-            self._record = database.publications.find(publication.publication) if database.is_current() else None
+            self._record = database.publications.find(self.publication.publication) if database.is_current() else None
             self._record_is_read = True
         return self._record
 
@@ -258,12 +258,12 @@ def _tables(
     refused = list(publisher.problems())
     yield from refused
     if not any(isinstance(it, MustBeReinitializedError) for it in refused):
-        yield from _continuity(checked, publication, database, publisher)
+        yield from _continuity(checked, database, publisher)
     tables = publisher.describe([article.source for article in publication.articles])
     ended: dict[str | None, NotReplicatedError] = {}
     if checked.purpose is CheckPurpose.SETUP:
         with suppress(ReplicationError):
-            record = checked.record(publication, database)
+            record = checked.record(database)
             if record is not None:
                 checked.unread = unread_alterations(publication, publisher, database, record, tables, registered)
                 found = not_replicated(publisher, database, record, publication, registered)
@@ -314,13 +314,11 @@ def _distributor(database: DistributionDatabase) -> Iterator[ReplicationError]:
         database.is_current()  # raises where a newer version made it
 
 
-def _continuity(
-    checked: Checked, publication: Publication, database: DistributionDatabase, publisher: Publisher
-) -> Iterator[ReplicationError]:
+def _continuity(checked: Checked, database: DistributionDatabase, publisher: Publisher) -> Iterator[ReplicationError]:
     """Yield an error where what is registered does not lie on the Publisher's log. A server that does not answer is
     another problem, which its own part of the check yields."""
     with suppress(ReplicationError):
-        record = checked.record(publication, database)
+        record = checked.record(database)
         if record is not None and record.registered_to is not None and record.publisher_system is not None:
             checked.publisher_system = record.publisher_system
             problem = find_break(publisher, database, record)
@@ -362,7 +360,7 @@ def _subscriber(
         waiting: dict[TableName, str] = {}
         with suppress(ReplicationError):
             # Missing rights are reported together, elsewhere.
-            waiting |= waiting_warnings(database, checked.record(topology.publication, database), subscriber)
+            waiting |= waiting_warnings(database, checked.record(database), subscriber)
         waiting |= {source: it.warning for source, it in checked.unread.items()}
         checked.warnings.extend(waiting[it.source] for it, _ in tables if it.source in waiting)
         claims: list[Claim] = []
@@ -405,7 +403,7 @@ def _delivered(
 ) -> tuple[Mapping[TableName, RegisteredArticle], Mapping[TableName, str]]:
     """Return the articles whose rows the Subscriber is to have, and what to say of those whose tables it has lost."""
     with suppress(ReplicationError):
-        record = checked.record(publication, database) if checked.purpose is CheckPurpose.SETUP else None
+        record = checked.record(database) if checked.purpose is CheckPurpose.SETUP else None
         delivered = delivered_articles(database, record, name)
         tables = tables_at(checked.tables, name)
         return delivered, missing_table_warnings(publication, database, record, name, subscriber, tables)
@@ -466,7 +464,7 @@ def _waiting(
     if database.is_earlier():
         # What waits there is known when setup has migrated it; a snapshot looks again.
         return frozenset()
-    record = checked.record(publication, database)
+    record = checked.record(database)
     found = database.subscriptions.find(record, subscription.name) if record else None
     if record is None or found is None or found.status in WITHOUT_SNAPSHOT:
         return everything

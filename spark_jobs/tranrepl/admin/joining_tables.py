@@ -125,6 +125,8 @@ def _join(topology: Topology, registered: Sequence[RegisteredArticle], joining: 
     found = {article.source for article, _ in checked.tables}
     if found == {*known, *joining} and _are_unchanged(checked, known):
         set_up(checked.topology, checked.tables, say)
+    else:
+        say(f"not published yet: {_listed(joining)}: another table was altered, and that is read or set up first")
 
 
 def _are_unchanged(checked: Checked, known: Mapping[TableName, RegisteredArticle]) -> bool:

@@ -208,7 +208,7 @@ ARTICLES: list[tuple[dict[str, object], str]] = [
     ({"source": "public.stored", "columns": ["id", "g"]}, "columns: 'g' is generated"),
     (
         {"source": "public.keyless"},
-        "no unique index without NULLs in its place\n  → ALTER TABLE public.keyless ADD PRIMARY KEY",
+        "the table has no primary key (error 14088), and no unique index without NULLs in its place\n  → ALTER TABLE",
     ),
     (
         {"source": "public.two_keys", "columns": ["a", "v"]},

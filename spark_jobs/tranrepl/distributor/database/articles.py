@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 import sqlalchemy as sa
 from psycopg import sql
 
+from tranrepl import garbage_collection
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.pending_definitions import join_pending, read_pending
 from tranrepl.distributor.database.publications import PublicationRecord, count_articles_changed
@@ -211,21 +210,8 @@ def read_articles(connection: sa.Connection, publication_id: int, *statuses: Art
         .where(msarticles.c.publication_id == publication_id, msarticles.c.status.in_(statuses))
         .order_by(msarticles.c.article_id)
     )
-    with _without_garbage_collection():
+    with garbage_collection.paused():
         return [_article(row) for row in rows]
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Pause the collector: nothing that is made of thousands of articles is garbage, and it would look at all there is
-    again and again, which takes as long as the reading."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:

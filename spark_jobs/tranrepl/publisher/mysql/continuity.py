@@ -14,12 +14,18 @@ from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import RegisteredLog
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import GTIDS, EventBlock, EventType, LogCursor
-from tranrepl.publisher.mysql.positions import BinlogPositions, file_number, file_of, offset_of, place_of, position_of
+from tranrepl.publisher.mysql.positions import (
+    FIRST_EVENT,
+    BinlogPositions,
+    file_number,
+    file_of,
+    offset_of,
+    place_of,
+    position_of,
+)
 from tranrepl.publisher.mysql.server import ServerLog
 from tranrepl.publisher.mysql.table_maps import Flavor
 
-_FIRST = 4
-"""Where the first event of a file begins."""
 _BETWEEN = (
     *(EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.ROTATE, EventType.STOP, EventType.HEARTBEAT),
     *GTIDS,
@@ -78,7 +84,7 @@ class LogHistory:
             following = next(self._events(place), None)
             if following is not None and following[0].types[following[1]] not in _BETWEEN:
                 return None
-            for block, at in self._events(place - offset_of(place) + _FIRST):
+            for block, at in self._events(place - offset_of(place) + FIRST_EVENT):
                 if block.places[at] > place:
                     break
                 if block.types[at] in (EventType.PREVIOUS_GTIDS, *GTIDS):

@@ -177,7 +177,7 @@ class PreparedTransactions:
         if does == "ROLLBACK":
             self.events.pop(xid, None)
             return
-        rows = self.events.pop(xid, None) or self.find(xid, self._place)
+        rows = self.events.pop(xid) if xid in self.events else self.find(xid, self._place)
         if rows is None:
             raise DataError(
                 f"XA transaction {xid_text.decode(errors='replace')} was prepared in a part of the log that was "

@@ -26,7 +26,7 @@ from tranrepl.publisher.mysql.events import EventBlock, EventType, LogCursor, Qu
 from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, Xid, find_groups
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
-from tranrepl.publisher.mysql.positions import BinlogPositions, file_of, offset_of, place_of, position_of
+from tranrepl.publisher.mysql.positions import FIRST_EVENT, BinlogPositions, file_of, offset_of, place_of, position_of
 from tranrepl.publisher.mysql.row_filters import MySqlRowFilters
 from tranrepl.publisher.mysql.row_places import LogBytes
 from tranrepl.publisher.mysql.schema_changes import Followed, NeedsArticleId, followed
@@ -44,7 +44,6 @@ _MAY_END = (
 )
 _MAY_PREPARE = (EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD)
 """What ends the group of an XA transaction's rows."""
-_FIRST_EVENT = 4
 _BEFORE_STATEMENT = (EventType.INTVAR, EventType.RAND, EventType.USER_VAR)
 """What a statement is logged with that changes rows."""
 
@@ -382,8 +381,8 @@ def prepared_before(log: ServerLog, xid: Xid, before: int) -> list[bytes] | None
 
 def _prepared_in(log: ServerLog, file: int, xid: Xid, before: int) -> list[bytes] | None:
     prepared, waiting = PreparedTransactions(), list[EventBlock]()
-    with dumping(log.connection, log.where, log.flavor, log.file(file), _FIRST_EVENT) as dump:
-        cursor = LogCursor(file, _FIRST_EVENT)
+    with dumping(log.connection, log.where, log.flavor, log.file(file), FIRST_EVENT) as dump:
+        cursor = LogCursor(file, FIRST_EVENT)
         for data, starts in dump.chunks():
             waiting.append(cursor.block(data, starts))
             if np.isin(waiting[-1].types, _MAY_END).any():

@@ -7,6 +7,8 @@ import re
 from tranrepl.model.position import MARKS, POSITION_BYTES, Position
 from tranrepl.publisher.mysql.events import OFFSET_BITS
 
+FIRST_EVENT = 4
+"""Where the first event of a file begins."""
 _OFFSET = (1 << OFFSET_BITS) - 1
 
 

@@ -45,6 +45,7 @@ from tranrepl.publisher.mysql.log_range import BinlogRange
 from tranrepl.publisher.mysql.message_table import MESSAGES, MessageTable
 from tranrepl.publisher.mysql.messages import MessageReading
 from tranrepl.publisher.mysql.positions import (
+    FIRST_EVENT,
     BinlogPositions,
     place_of,
     position_of,
@@ -198,7 +199,7 @@ class MySqlPublisher:
             user = account(self._session)
         yield from right_problems(self._session, self.where, self.log.flavor, user)
         try:
-            with dumping(self._connection, self.where, self.log.flavor, "", 4) as dump:
+            with dumping(self._connection, self.where, self.log.flavor, "", FIRST_EVENT) as dump:
                 next(dump.chunks(), None)
         except ConfigurationError as error:
             yield MissingRightError(

@@ -41,6 +41,7 @@ _RIGHTS: Mapping[Flavor, Mapping[str, str]] = {
 
 
 def server_warnings(session: Session, where: str, flavor: Flavor) -> Iterator[str]:
+    """Yield what is allowed, but was never tested, or may lose what a crash interrupts."""
     ((version,),) = session.execute("SELECT VERSION()")
     if version_of(version) > NEWEST[flavor]:
         newest = ".".join(map(str, NEWEST[flavor]))
@@ -61,6 +62,7 @@ def kept_for(session: Session) -> timedelta:
 
 
 def server_problems(session: Session, where: str, flavor: Flavor) -> Iterator[ReplicationError]:
+    """Yield the settings with which the log lacks what is needed, each with its remedy."""
     if _leaves_out_others_changes(session, flavor):
         yield ConfigurationError(
             f"{where}: {_APPLIED[flavor]} is OFF: what this server applies as a replica or a cluster's node is not in "
@@ -97,6 +99,7 @@ def _leaves_out_others_changes(session: Session, flavor: Flavor) -> bool:
 
 
 def right_problems(session: Session, where: str, flavor: Flavor, user: str) -> Iterator[MissingRightError]:
+    """Yield the rights that our login, `user` in SQL, lacks beside those that reading the log takes."""
     for statement, grant in _RIGHTS[flavor].items():
         try:
             with translated_errors(where):
