@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -27,6 +28,8 @@ from tranrepl.connections import Connection
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
+# It makes seven by itself, and what a whole test run makes is more than the server may have.
+_ONE_VOLUME_A_BUCKET = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
 _PORTS = tuple(f"{it}.port{kind}" for it in ("master", "volume", "filer", "s3") for kind in ("", ".grpc"))
 
 
@@ -98,7 +101,7 @@ class ObjectServer:
         data.mkdir(exist_ok=True)
         command = [
             str(Path(sys.executable).with_name("weed")),
-            *("server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=200"),
+            *("server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=2000"),
             *("-master.volumeSizeLimitMB=64", "-volume.minFreeSpace=1MiB", "-master.telemetry=false"),
             *("-s3", f"-s3.config={self._home / 's3.json'}", "-s3.iam=false", "-s3.autoCreateBucket=false"),
             *("-s3.port.iceberg=0", "-s3.port.lance=0"),
@@ -106,7 +109,11 @@ class ObjectServer:
         ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                dying_with_owner(command, signal.SIGKILL), stdout=log, stderr=log, cwd=self._home
+                dying_with_owner(command, signal.SIGKILL),
+                stdout=log,
+                stderr=log,
+                cwd=self._home,
+                env=os.environ | _ONE_VOLUME_A_BUCKET,
             )
         self._wait()
 
