@@ -23,7 +23,7 @@ from tranrepl import failpoint
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.publisher.postgres import log_messages
+from tranrepl.publisher.postgres import slot_messages
 from tranrepl.snapshot import copying, opening
 
 Of = TypeVar("Of")
@@ -61,7 +61,7 @@ SETUP: Job = _set_up
 
 def _read_two_ranges(site: Site) -> JobResult:
     """Read the log in two batches, however short it is."""
-    log_messages._WORTH_TWO_SESSIONS = 0
+    slot_messages._WORTH_TWO_SESSIONS = 0
     return read_log_into_store(site)
 
 

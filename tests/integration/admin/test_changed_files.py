@@ -17,10 +17,10 @@ from tranrepl.admin.status import status
 from tranrepl.distributor.database.articles import Articles
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.failpoint import Failpoint
-from tranrepl.publisher.postgres import log_messages, log_range
-from tranrepl.publisher.postgres.log_messages import ValueForm
-from tranrepl.publisher.postgres.long_messages import LongMessage
+from tranrepl.publisher.postgres import log_range, slot_messages
 from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.publisher.postgres.oversized_messages import LongMessage
+from tranrepl.publisher.postgres.slot_messages import ValueForm
 
 _REPORTING = {"name": "reporting", "connection": "subscriber"}
 
@@ -206,7 +206,7 @@ def test_definitions_before_what_is_too_long_are_read(
     site.at_publisher("UPDATE item SET note = 'after' WHERE id = 1")
     ((end, table),) = site.at_publisher("SELECT pg_current_wal_insert_lsn()::text, 'item'::regclass::oid::bigint")
     site.at_publisher("UPDATE item SET note = 'too long' WHERE id = 1")
-    read_range, readable_to = log_messages._read_range, lsn_number(end)
+    read_range, readable_to = slot_messages._read_range, lsn_number(end)
     reads: list[int] = []
 
     def read_up_to(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
@@ -218,7 +218,7 @@ def test_definitions_before_what_is_too_long_are_read(
 
     long_message = LongMessage(commit_lsn=readable_to + 100, xid=7, read_up_to=readable_to, tables=(table,))
     with monkeypatch.context() as patched:
-        patched.setattr(log_messages, "_read_range", read_up_to)
+        patched.setattr(slot_messages, "_read_range", read_up_to)
         patched.setattr(log_range, "find_long_message", lambda *_: long_message)
         with pytest.raises(DataError, match="too long"):
             site.run_log_reader().raise_error()

@@ -23,7 +23,7 @@ from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, TransientError
 from tranrepl.log_reader.reading import read_commands
 from tranrepl.publisher.log_range import LogRange
-from tranrepl.publisher.postgres import log_messages
+from tranrepl.publisher.postgres import slot_messages
 
 pytestmark = pytest.mark.new_sessions
 
@@ -41,7 +41,7 @@ def two_slots(server_folder: Path) -> Iterator[PostgresServer]:
 @pytest.fixture
 def short_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the log in two, however short it is."""
-    monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
+    monkeypatch.setattr(slot_messages, "_WORTH_TWO_SESSIONS", 0)
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ def test_two_sessions_are_one_where_the_last_slot_is_gone(site: Site) -> None:
         "SELECT slot_name, confirmed_flush_lsn - '0/0'::pg_lsn, pg_current_wal_flush_lsn() - '0/0'::pg_lsn "
         "FROM pg_replication_slots"
     )[0]
-    ends = log_messages.range_ends(int(start), int(up_to))
+    ends = slot_messages.range_ends(int(start), int(up_to))
     assert len(ends) == 2
-    batches = log_messages.log_messages(site.databases.publisher, slot, int(start), ends)
+    batches = slot_messages.slot_messages(site.databases.publisher, slot, int(start), ends)
     kinds = [message[:1] for batch in batches for message in batch.to_pylist()]
     assert kinds.count(b"I") == 400
 

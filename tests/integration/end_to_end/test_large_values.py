@@ -14,10 +14,10 @@ from support.remedies import reinitialize_all
 from support.site import Site
 from tranrepl.admin.reinitialization import Rows
 from tranrepl.errors import ErrorKind
-from tranrepl.publisher.postgres import log_messages, log_range, long_messages
-from tranrepl.publisher.postgres.log_messages import ValueForm
-from tranrepl.publisher.postgres.long_messages import LongMessage
+from tranrepl.publisher.postgres import log_range, oversized_messages, slot_messages
 from tranrepl.publisher.postgres.lsn import lsn_number
+from tranrepl.publisher.postgres.oversized_messages import LongMessage
+from tranrepl.publisher.postgres.slot_messages import ValueForm
 from tranrepl.subscriber.batching import commit_batches
 from tranrepl.subscriber.postgres import applier as postgres_applier, serial
 
@@ -46,14 +46,14 @@ def test_what_is_too_long_in_text_is_read_in_binary(
         "UPDATE t SET bytes = NULL WHERE id % 7 = 0",
         "DELETE FROM t WHERE id % 10 = 0",
     )
-    read_range = log_messages._read_range
+    read_range = slot_messages._read_range
 
     def refuse_text(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
         if form is ValueForm.TEXT:
             raise OSError(_TEXT_REFUSED)
         return read_range(slot, copy, up_to, form)
 
-    monkeypatch.setattr(log_messages, "_read_range", refuse_text)
+    monkeypatch.setattr(slot_messages, "_read_range", refuse_text)
     replicate_stored(site)
     assert site.at_subscriber("SELECT count(*) FROM t") == [(450,)]
     assert site.differences() == []
@@ -70,7 +70,7 @@ def test_what_comes_before_a_row_that_is_too_long_is_delivered(
     before = lsn_number(str(site.at_publisher("SELECT pg_current_wal_insert_lsn()::text")[0][0]))
     site.at_publisher("INSERT INTO t SELECT n, 'x', repeat('y', 1000 * n)::bytea FROM generate_series(2, 3) n")
     ((table,),) = site.at_publisher("SELECT 't'::regclass::oid::bigint")
-    read_range = log_messages._read_range
+    read_range = slot_messages._read_range
 
     def refuse_later(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
         if up_to > before:
@@ -80,9 +80,9 @@ def test_what_comes_before_a_row_that_is_too_long_is_delivered(
     def found(*_: object) -> LongMessage:
         return LongMessage(before + 8, 5, before, (int(str(table)),))
 
-    monkeypatch.setattr(log_messages, "_read_range", refuse_later)
+    monkeypatch.setattr(slot_messages, "_read_range", refuse_later)
     monkeypatch.setattr(log_range, "find_long_message", found)
-    monkeypatch.setattr(long_messages, "_LONG_VALUE", 100)
+    monkeypatch.setattr(oversized_messages, "_LONG_VALUE", 100)
     for commands in (2, 0):
         result = read_log_into_store(site)
         assert result.error is not None
@@ -103,7 +103,7 @@ def test_a_log_without_a_long_message_has_none(databases: DatabasesFactory, tmp_
     )[0]
     publisher = site.databases.publisher
     first, last = lsn_number(str(start)), lsn_number(str(up_to))
-    assert long_messages.find_long_message(publisher, str(slot), first, last) is None
+    assert oversized_messages.find_long_message(publisher, str(slot), first, last) is None
 
 
 @pytest.mark.parametrize("apply", ["auto", "serial"])

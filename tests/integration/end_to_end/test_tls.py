@@ -20,7 +20,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ReplicationError
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.log_messages import FetchError, log_messages
+from tranrepl.publisher.postgres.slot_messages import FetchError, slot_messages
 
 _ONLY_TLS = "hostssl all all all scram-sha-256\n"
 
@@ -114,6 +114,6 @@ def test_tls_parameters_reach_every_driver(
         with pytest.raises(ReplicationError, match=refusal), connect(ends.subscriber, "test"):
             pass
         with pytest.raises(FetchError, match=refusal):
-            list(log_messages(ends.publisher, slot, 0, [1]))
+            list(slot_messages(ends.publisher, slot, 0, [1]))
         with DistributionDatabase(ends.distribution) as distribution, pytest.raises(ReplicationError, match=refusal):
             distribution.ping()

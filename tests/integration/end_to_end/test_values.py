@@ -20,7 +20,7 @@ from tranrepl.admin.check import check
 from tranrepl.errors import ConfigurationError
 from tranrepl.postgres.session import connect
 from tranrepl.publisher.postgres.binary_messages import TextForm
-from tranrepl.publisher.postgres.log_messages import ValueForm, log_messages
+from tranrepl.publisher.postgres.slot_messages import ValueForm, slot_messages
 from tranrepl.subscriber.batching import staging
 
 
@@ -51,7 +51,7 @@ def test_every_type_is_read_in_binary_as_in_text(databases: DatabasesFactory, tm
         "SELECT slot_name, confirmed_flush_lsn - '0/0'::pg_lsn, pg_current_wal_flush_lsn() - '0/0'::pg_lsn "
         "FROM pg_replication_slots WHERE database = current_database()"
     )[0]
-    read = partial(log_messages, publisher, str(slot), int(str(start)), [int(str(up_to))])
+    read = partial(slot_messages, publisher, str(slot), int(str(start)), [int(str(up_to))])
     in_text = [message for batch in read() for message in batch.to_pylist()]
     with connect(publisher, "test", autocommit=True) as session:
         session.execute("SET search_path = pg_catalog")

@@ -19,9 +19,9 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.errors import TransientError
 from tranrepl.postgres.session import connect, translated_errors
-from tranrepl.publisher.postgres.log_messages import log_messages
-from tranrepl.publisher.postgres.long_messages import find_long_message
+from tranrepl.publisher.postgres.oversized_messages import find_long_message
 from tranrepl.publisher.postgres.replication_session import replication_problems
+from tranrepl.publisher.postgres.slot_messages import slot_messages
 
 pytestmark = pytest.mark.new_sessions
 
@@ -104,7 +104,7 @@ def test_each_driver_connects(server: PostgresServer, way: str) -> None:
     ((end,),) = execute(server.connection(_DATABASE), "SELECT pg_current_wal_lsn() - '0/0'")
     assert (
         b"".join(
-            it for part in log_messages(connection, _SLOT, int(start), [int(end)]) if part for it in part.to_pylist()
+            it for part in slot_messages(connection, _SLOT, int(start), [int(end)]) if part for it in part.to_pylist()
         ).count("é".encode())
         >= 2
     )

@@ -26,9 +26,9 @@ from tranrepl.log_reader import reading
 from tranrepl.log_reader.reading import read_log
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
-from tranrepl.publisher.postgres import log_messages
-from tranrepl.publisher.postgres.log_messages import LOG_PAGE, range_ends
+from tranrepl.publisher.postgres import slot_messages
 from tranrepl.publisher.postgres.lsn import position_of
+from tranrepl.publisher.postgres.slot_messages import LOG_PAGE, range_ends
 
 _SESSIONS = 3
 _CHANGES = 300
@@ -73,7 +73,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 @pytest.fixture
 def two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the log in two ranges, however short it is."""
-    monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
+    monkeypatch.setattr(slot_messages, "_WORTH_TWO_SESSIONS", 0)
 
 
 @pytest.mark.slow
@@ -86,12 +86,12 @@ def test_a_log_read_in_many_ranges_is_the_same_log(site: Site, monkeypatch: pyte
     publisher, first, last = site.databases.publisher, int(str(start)), int(str(up_to))
 
     def messages(ends: list[int]) -> list[bytes]:
-        read = log_messages.log_messages(publisher, str(slot), first, ends)
+        read = slot_messages.slot_messages(publisher, str(slot), first, ends)
         # Where another session decodes, it announces the table again.
         return [it for batch in read for it in batch.to_pylist() if it[:1] != b"R"]
 
     at_once = messages([last])
-    monkeypatch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 0)
+    monkeypatch.setattr(slot_messages, "_WORTH_TWO_SESSIONS", 0)
     for pages in (7, 64):
         ends = range_ends(first, last, pages * LOG_PAGE)
         assert len(ends) > 2
@@ -107,7 +107,7 @@ def _twin(site: Site, tmp_path: Path) -> Site:
 
 def _read_at_once(site: Site) -> JobResult:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_messages, "_WORTH_TWO_SESSIONS", 1 << 40)
+        patch.setattr(slot_messages, "_WORTH_TWO_SESSIONS", 1 << 40)
         return read_log_into_store(site)
 
 

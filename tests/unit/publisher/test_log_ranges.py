@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from tranrepl.publisher.log_range import Limits
-from tranrepl.publisher.postgres.log_messages import LARGEST_RANGE, LOG_PAGE, range_ends
 from tranrepl.publisher.postgres.log_range import largest_range
+from tranrepl.publisher.postgres.slot_messages import LARGEST_RANGE, LOG_PAGE, range_ends
 from tranrepl.settings.publication import LogReaderSettings
 
 LSN = st.integers(0, 2**48)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from tranrepl.publisher.postgres import log_messages as module
-from tranrepl.publisher.postgres.log_messages import whole_transactions
+from tranrepl.publisher.postgres import slot_messages as module
+from tranrepl.publisher.postgres.slot_messages import whole_transactions
 
 _UNBOUNDED = 1 << 40
 

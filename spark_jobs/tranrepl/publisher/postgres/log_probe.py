@@ -18,9 +18,9 @@ from psycopg.errors import (
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.postgres.session import Session
 from tranrepl.publisher.messages import MessageKind
-from tranrepl.publisher.postgres.logical_messages import prefix_of
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text, position_of
 from tranrepl.publisher.postgres.message_secret import whole_xid
+from tranrepl.publisher.postgres.signed_messages import prefix_of
 from tranrepl.publisher.publisher import Probe
 
 _FIRST = 1

@@ -22,29 +22,29 @@ from tranrepl.publisher.log_read import ReadFailure
 from tranrepl.publisher.messages import ScriptMessages, TokenMessages
 from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
-from tranrepl.publisher.postgres.log_messages import (
-    HELD_BYTES,
-    LARGEST_RANGE,
-    FetchError,
-    ValueForm,
-    log_messages,
-    range_ends,
-    whole_transactions,
-)
 from tranrepl.publisher.postgres.logged_tables import SchemaMessages, SchemaStop
-from tranrepl.publisher.postgres.long_messages import (
+from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of, seqno_of
+from tranrepl.publisher.postgres.message_secret import MessageSecret
+from tranrepl.publisher.postgres.old_rows import LACKS_OLD_ROWS_REMEDY
+from tranrepl.publisher.postgres.oversized_messages import (
     LongMessage,
     find_long_message,
     long_message_error,
     reaches_the_limit,
 )
-from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of, seqno_of
-from tranrepl.publisher.postgres.message_secret import MessageSecret
-from tranrepl.publisher.postgres.old_rows import LACKS_OLD_ROWS_REMEDY
 from tranrepl.publisher.postgres.partition_changes import PublishedRelations
 from tranrepl.publisher.postgres.pgoutput import PgOutputDecoder
 from tranrepl.publisher.postgres.relations import RelationMismatch
 from tranrepl.publisher.postgres.row_filters import PostgresRowFilters
+from tranrepl.publisher.postgres.slot_messages import (
+    HELD_BYTES,
+    LARGEST_RANGE,
+    FetchError,
+    ValueForm,
+    range_ends,
+    slot_messages,
+    whole_transactions,
+)
 from tranrepl.publisher.postgres.unconverted_text import first_unreadable
 
 _LEAST_RANGE = 4 * 1024 * 1024
@@ -178,7 +178,7 @@ class PostgresLogRange:
         return SchemaMessages(self.slot, self.connection, self.schema)
 
     def _messages(self) -> Iterator[pa.BinaryArray]:
-        batches = log_messages(self.connection, self.slot, self.first, self.ends, self.form, self.sessions)
+        batches = slot_messages(self.connection, self.slot, self.first, self.ends, self.form, self.sessions)
         return batches if self.form is ValueForm.TEXT else self._in_text_form(batches)
 
     def _in_text_form(self, batches: Iterator[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:

@@ -42,14 +42,14 @@ from tranrepl.publisher.postgres.logged_tables import (
     SchemaMessages,
     SchemaStop,
 )
-from tranrepl.publisher.postgres.logical_messages import (
+from tranrepl.publisher.postgres.message_secret import MessageSecret
+from tranrepl.publisher.postgres.partition_changes import PublishedRelations
+from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
+from tranrepl.publisher.postgres.signed_messages import (
     XID_AT,
     read_messages,
     told_unsigned,
 )
-from tranrepl.publisher.postgres.message_secret import MessageSecret
-from tranrepl.publisher.postgres.partition_changes import PublishedRelations
-from tranrepl.publisher.postgres.relations import Layout, RelationMismatch
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1

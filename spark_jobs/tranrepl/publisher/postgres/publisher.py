@@ -31,7 +31,6 @@ from tranrepl.publisher.postgres.free_slots import free_slots, none_free
 from tranrepl.publisher.postgres.log_probe import probe_log
 from tranrepl.publisher.postgres.log_range import PostgresLogRange, cut
 from tranrepl.publisher.postgres.log_stream import NO_LIMITS, PostgresLogStream
-from tranrepl.publisher.postgres.logical_messages import write_message
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of
 from tranrepl.publisher.postgres.message_secret import read_secrets
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitionings, partitions
@@ -51,6 +50,7 @@ from tranrepl.publisher.postgres.schema_messages import read_definitions
 from tranrepl.publisher.postgres.sequences import own_sequences, published_sequences
 from tranrepl.publisher.postgres.server_check import server_problems
 from tranrepl.publisher.postgres.set_up import PublicationSetup
+from tranrepl.publisher.postgres.signed_messages import post_token, write_message
 from tranrepl.publisher.postgres.slot import (
     ReplicationSlot,
     SlotState,
@@ -71,7 +71,6 @@ from tranrepl.publisher.postgres.teardown import (
     remove,
     require_no_reader,
 )
-from tranrepl.publisher.postgres.token_messages import post_token
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.publisher.postgres.user_types import type_statements
 from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, Say, Tables

@@ -20,7 +20,7 @@ from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.postgres.table_locks import lock, with_all_locks
-from tranrepl.publisher.postgres.long_messages import reaches_the_limit
+from tranrepl.publisher.postgres.oversized_messages import reaches_the_limit
 from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table
 from tranrepl.publisher.postgres.rights import read_problems
 from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes

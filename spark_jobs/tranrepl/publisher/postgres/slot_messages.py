@@ -51,7 +51,7 @@ class ValueForm(StrEnum):
     BINARY = "true"
 
 
-def log_messages(
+def slot_messages(
     connection: Connection,
     slot: str,
     start: int,

@@ -1,4 +1,4 @@
-"""Logical messages of ours among the messages of a log.
+"""Logical messages of ours in the log, tracer tokens among them: how they are written, and found again.
 
 Every login of the Publisher may write messages, of any prefix. Ours are signed: a message begins with a MAC, in
 hexadecimal, over its prefix, the id of its transaction and its text, made from a secret that setup creates. A message
@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from psycopg.errors import InsufficientPrivilege
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres.session import Session
+from tranrepl.model.tracer_token import TracerToken
+from tranrepl.postgres.rights import lacking_right, our_role, quoted_role
+from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.changes import Buffer, Bytes, Ints
 from tranrepl.publisher.messages import Message, MessageKind
 from tranrepl.publisher.postgres.message_secret import XIDS, MessageSecret, read_secrets
@@ -30,6 +33,11 @@ _TRANSACTIONAL = 1
 XID_AT = 17
 """Where a Begin message has the id of its transaction."""
 _SIGNATURE_LENGTH: Final = 64
+_EMIT_FUNCTION = """
+SELECT 'pg_catalog.' || p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc p
+ WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname = 'pg_logical_emit_message'
+   AND p.proargtypes[2] = 'text'::pg_catalog.regtype
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +127,20 @@ def write_message(session: Session, kind: MessageKind, publication: str, text: s
         xid = int(row[0]) % XIDS if row else 0
         message = (secrets[0].signature(kind, xid, content) + content).decode()
         session.execute("SELECT pg_catalog.pg_logical_emit_message(true, %s::text, %s::text)", [kind.value, message])
+
+
+def post_token(session: Session, token: TracerToken, where: str) -> None:
+    """Write a token into the log, in a transaction of its own. Raises MissingRightError where our role may not."""
+    with translated_errors(where):
+        try:
+            write_message(session, MessageKind.TRACER, token.publication, token.message, where)
+        except InsufficientPrivilege as error:
+            role = our_role(session)
+            grant = f"GRANT EXECUTE ON FUNCTION {_emit_function(session)} TO {quoted_role(role)}"
+            raise lacking_right(where, f"role {role} may not write messages into the log", [grant]) from error
+
+
+def _emit_function(session: Session) -> str:
+    """Return the function that writes text into the log, with its arguments: PostgreSQL 17 gave it one more."""
+    row = session.execute(_EMIT_FUNCTION).fetchone()
+    return str(row[0]) if row else "pg_catalog.pg_logical_emit_message"

@@ -22,9 +22,9 @@ from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import connect, translated_errors
-from tranrepl.publisher.postgres.log_messages import ValueForm
 from tranrepl.publisher.postgres.lsn import lsn_text, seqno_of
 from tranrepl.publisher.postgres.relations import read_relation
+from tranrepl.publisher.postgres.slot_messages import ValueForm
 
 LARGEST_BUFFER: Final = 2**30 - 1
 _LIMIT_REACHED = frozenset({"54000", "XX000"})
