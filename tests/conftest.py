@@ -26,13 +26,12 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from support.checkout import CHECKOUT
-from support.databases import Databases
+from support.databases import Databases, empty_template, migrated_template
 from support.embedded_postgres import DEBIAN_BINDIR, PostgresServer, ServerSettings
 from support.kept_sessions import end_kept_sessions
 from support.quiet_spark import quiet_start
 from support.server_copies import copy_files
 from tranrepl.connections import Connection
-from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.spark.entry_point import SESSION_SETTINGS
 from tranrepl.spark.output import silence_py4j, submission_variables
 from tranrepl.spark.spark_submit import LOCAL_MASTER_SETTINGS
@@ -287,8 +286,8 @@ def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
         home = server or postgres
         name = _NAMES.take(connection_id)
         # A server of one test's own may be restored to when it had none of ours.
-        template = _empty_template(home) if home is postgres else "template0"
-        home.create_database(name, _migrated_template(home) if migrated else template)
+        template = empty_template(home) if home is postgres else "template0"
+        home.create_database(name, migrated_template(home) if migrated else template)
         created.append((home, name))
         return home.connection(name, connection_id)
 
@@ -317,24 +316,6 @@ def databases(database: DatabaseFactory) -> DatabasesFactory:
         )
 
     return create
-
-
-@cache
-def _empty_template(server: PostgresServer) -> str:
-    """Return a database whose copies have the file that a session writes at its start, so that no session has to."""
-    name = "empty_template"
-    server.create_database(name)
-    server.connect(name).close()
-    return name
-
-
-@cache
-def _migrated_template(server: PostgresServer) -> str:
-    name = "migrated_template"
-    server.create_database(name)
-    with DistributionDatabase(server.connection(name)) as template:
-        template.migrate()
-    return name
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import quote
 
 import sqlalchemy as sa
 
 from support.embedded_postgres import PostgresServer
 from tranrepl.connections import Connection, variable_name
+from tranrepl.distributor.database import DistributionDatabase
 
 _ROLES = ("publisher", "subscriber", "distribution")
 
@@ -48,13 +50,33 @@ def create_databases(server: PostgresServer) -> Databases:
 def shared_databases(server: PostgresServer, name: str) -> Iterator[Databases]:
     """Create the three for tests that share them; dropped afterwards, with their replication slots."""
     names = {role: f"{role}_{name}" for role in _ROLES}
-    for database in names.values():
-        server.create_database(database)
+    for role, database in names.items():
+        template = migrated_template if role == "distribution" else empty_template
+        server.create_database(database, template(server))
     try:
         yield Databases(*(server.connection(database, role) for role, database in names.items()))
     finally:
         for database in names.values():
             server.drop_database(database)
+
+
+@cache
+def empty_template(server: PostgresServer) -> str:
+    """Return a database whose copies have the file that a session writes at its start, so that no session has to."""
+    name = "empty_template"
+    server.create_database(name)
+    server.connect(name).close()
+    return name
+
+
+@cache
+def migrated_template(server: PostgresServer) -> str:
+    """Return a distribution database that has its schema already, so that `set_up` need not make it for every test."""
+    name = "migrated_template"
+    server.create_database(name)
+    with DistributionDatabase(server.connection(name)) as template:
+        template.migrate()
+    return name
 
 
 def sqlalchemy_url(connection: Connection) -> sa.URL:
