@@ -45,24 +45,27 @@ def partitioned_site(
     subscription: Mapping[str, object] = AUTOMATIC,
     *,
     replicate_ddl: bool = False,
+    tables: Sequence[str] = ("item",),
     **article: object,
 ) -> Site:
-    """Return a site of the table with these settings of its article; both ends have the rows that are published."""
-    item = {"source": "public.item", "pre_creation_cmd": "truncate", **article}
-    site = Site(databases, folder / "store", [item], SparkHere(), [subscription], replicate_ddl=replicate_ddl)
-    site.at_publisher(*ITEM, ROWS)
+    """Return a site of such tables with these settings of their articles; both ends have the published rows."""
+    items = [{"source": f"public.{it}", "pre_creation_cmd": "truncate", **article} for it in tables]
+    site = Site(databases, folder / "store", items, SparkHere(), [subscription], replicate_ddl=replicate_ddl)
+    for table in tables:
+        site.at_publisher(*(it.replace("item", table) for it in (*ITEM, ROWS)))
     site.set_up()
     good_run(site)
     assert "filter" in article or differing_rows(site) == {}
     return site
 
 
-def division(connection: Connection) -> Rows:
-    """Return how the table is partitioned, on all levels."""
+def division(connection: Connection, table: str = "item") -> Rows:
+    """Return how a table is partitioned, on all levels."""
     return execute(
         connection,
         "SELECT relid::regclass::text, parentrelid::regclass::text, level, pg_get_partkeydef(relid), "
-        "pg_get_expr(c.relpartbound, c.oid) FROM pg_partition_tree('item') JOIN pg_class c ON c.oid = relid ORDER BY 1",
+        "pg_get_expr(c.relpartbound, c.oid) "
+        f"FROM pg_partition_tree('{table}') JOIN pg_class c ON c.oid = relid ORDER BY 1",
     )
 
 

@@ -3,18 +3,20 @@ lost of which it does not see that it came, none comes back of which it does not
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from conftest import DatabasesFactory
+from support.databases import shared_databases
+from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
 from support.partitioned_site import division, partitioned_site
-from support.site import Site
+from support.site import Rows, Site
 from support.whole_run import good_run
+from tranrepl.jobs.results import JobResult
 
 _TREES = (
     "CREATE TABLE item_500 PARTITION OF item FOR VALUES FROM (500) TO (600) PARTITION BY LIST (kind)",
@@ -33,47 +35,60 @@ _MORE = (
 _READ_COMMITTED, _REPEATABLE = IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ
 
 
-@pytest.fixture
-def items(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    site = partitioned_site(databases(), tmp_path, replicate_ddl=True, partitions="same")
-    site.at_publisher("ALTER TABLE item DETACH PARTITION item_rest", "DROP TABLE item_rest", *_TREES)
-    good_run(site)
-    assert differing_rows(site) == {}
-    return site
+_CASES = {
+    "two new ones": (_READ_COMMITTED, _NEW_500, _NEW_600),
+    "one new in a savepoint": (_READ_COMMITTED, _NEW_500, _IN_SAVEPOINT),
+    "the last one new in a savepoint": (_READ_COMMITTED, _IN_SAVEPOINT, _NEW_500),
+    "two dropped": (_READ_COMMITTED, "DROP TABLE item_500_a", "DROP TABLE item_600_a"),
+    "new beside dropped": (_READ_COMMITTED, _NEW_500, "DROP TABLE item_600_a"),
+    "made and dropped beside new": (_READ_COMMITTED, f"{_NEW_500}; DROP TABLE item_500_b", _NEW_600),
+    "dropped beside new": (_READ_COMMITTED, "DROP TABLE item_500_a", _NEW_600),
+    "renamed beside new": (_READ_COMMITTED, "ALTER TABLE item_500_a RENAME TO item_500_c", _NEW_600),
+    "two renamed": (
+        _READ_COMMITTED,
+        "ALTER TABLE item_500_a RENAME TO item_500_c",
+        "ALTER TABLE item_600_a RENAME TO item_600_c",
+    ),
+    "detached beside new": (
+        _READ_COMMITTED,
+        "ALTER TABLE item_500 DETACH PARTITION item_500_a; INSERT INTO item_500_a VALUES (506, 'a', 'aside')",
+        _NEW_600,
+    ),
+    "two new ones at REPEATABLE READ": (_REPEATABLE, _MORE, _NEW),
+    "dropped beside new at REPEATABLE READ": (_REPEATABLE, "DROP TABLE item_500_a", _NEW),
+    "new beside dropped at REPEATABLE READ": (_REPEATABLE, _NEW, "DROP TABLE item_600_a"),
+}
+_SAVEPOINT = "a savepoint that is released, and its transaction open"
+_TABLES = {name: f"table{n}" for n, name in enumerate([*_CASES, _SAVEPOINT])}
 
 
-@pytest.mark.parametrize(
-    ("level", "last", "first"),
-    [
-        pytest.param(_READ_COMMITTED, _NEW_500, _NEW_600, id="two new ones"),
-        pytest.param(_READ_COMMITTED, _NEW_500, _IN_SAVEPOINT, id="one new in a savepoint"),
-        pytest.param(_READ_COMMITTED, _IN_SAVEPOINT, _NEW_500, id="the last one new in a savepoint"),
-        pytest.param(_READ_COMMITTED, "DROP TABLE item_500_a", "DROP TABLE item_600_a", id="two dropped"),
-        pytest.param(_READ_COMMITTED, _NEW_500, "DROP TABLE item_600_a", id="new beside dropped"),
-        pytest.param(_READ_COMMITTED, f"{_NEW_500}; DROP TABLE item_500_b", _NEW_600, id="made and dropped beside new"),
-        pytest.param(_READ_COMMITTED, "DROP TABLE item_500_a", _NEW_600, id="dropped beside new"),
-        pytest.param(_READ_COMMITTED, "ALTER TABLE item_500_a RENAME TO item_500_c", _NEW_600, id="renamed beside new"),
-        pytest.param(
-            _READ_COMMITTED,
-            "ALTER TABLE item_500_a RENAME TO item_500_c",
-            "ALTER TABLE item_600_a RENAME TO item_600_c",
-            id="two renamed",
-        ),
-        pytest.param(
-            _READ_COMMITTED,
-            "ALTER TABLE item_500 DETACH PARTITION item_500_a; INSERT INTO item_500_a VALUES (506, 'a', 'aside')",
-            _NEW_600,
-            id="detached beside new",
-        ),
-        pytest.param(_REPEATABLE, _MORE, _NEW, id="two new ones at REPEATABLE READ"),
-        pytest.param(_REPEATABLE, "DROP TABLE item_500_a", _NEW, id="dropped beside new at REPEATABLE READ"),
-        pytest.param(_REPEATABLE, _NEW, "DROP TABLE item_600_a", id="new beside dropped at REPEATABLE READ"),
-    ],
-)
-def test_partitions_that_a_transaction_does_not_see_stay_as_they_are(
-    items: Site, level: IsolationLevel, last: str, first: str
-) -> None:
-    with _session(items) as one, _session(items) as other:
+class Happened(NamedTuple):
+    """The tables of all cases after their changes, which one run brought over."""
+
+    site: Site
+    results: Mapping[str, JobResult]
+    differing: Mapping[str, Rows]
+
+
+@pytest.fixture(scope="module")
+def happened(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Happened]:
+    with shared_databases(postgres, "concurrent") as databases:
+        folder, tables = tmp_path_factory.mktemp("concurrent"), tuple(_TABLES.values())
+        site = partitioned_site(databases, folder, replicate_ddl=True, tables=tables, partitions="same")
+        for table in tables:
+            statements = ("ALTER TABLE item DETACH PARTITION item_rest", "DROP TABLE item_rest", *_TREES)
+            site.at_publisher(*(it.replace("item", table) for it in statements))
+        good_run(site)
+        assert differing_rows(site) == {}
+        for name, case in _CASES.items():
+            _happen(site, _TABLES[name], *case)
+        _happen_in_a_savepoint(site, _TABLES[_SAVEPOINT])
+        yield Happened(site, good_run(site), differing_rows(site))
+
+
+def _happen(site: Site, table: str, level: IsolationLevel, last: str, first: str) -> None:
+    last, first = last.replace("item", table), first.replace("item", table)
+    with _session(site) as one, _session(site) as other:
         other.isolation_level = level
         other.execute("SELECT 1")
         if level is _READ_COMMITTED:
@@ -82,27 +97,27 @@ def test_partitions_that_a_transaction_does_not_see_stay_as_they_are(
         one.commit()
         if level is _REPEATABLE:
             other.execute(last.encode())
-    _assert_equal(items)
 
 
-def test_a_partition_of_a_savepoint_is_not_seen_before_its_transaction_ends(items: Site) -> None:
-    with _session(items) as one, _session(items) as other:
-        one.execute(_IN_SAVEPOINT.encode())
+def _happen_in_a_savepoint(site: Site, table: str) -> None:
+    with _session(site) as one, _session(site) as other:
+        one.execute(_IN_SAVEPOINT.replace("item", table).encode())
         # The savepoint's number is less than those of all that begin from here on.
-        items.at_publisher("UPDATE item SET note = 'u' WHERE id = 0")
-        other.execute(_NEW_500.encode())
+        site.at_publisher(f"UPDATE {table} SET note = 'u' WHERE id = 0")
+        other.execute(_NEW_500.replace("item", table).encode())
         one.commit()
-    _assert_equal(items)
+
+
+@pytest.mark.parametrize("case", _TABLES)
+def test_partitions_that_a_transaction_does_not_see_stay_as_they_are(happened: Happened, case: str) -> None:
+    site, results, differing = happened
+    table = _TABLES[case]
+    assert list(results) == ["log reader", "reporting"], results["log reader"].notices
+    assert differing.get(f"public.{table}") is None
+    assert division(site.databases.subscriber, table) == division(site.databases.publisher, table)
 
 
 def _session(site: Site) -> psycopg.Connection[Any]:
     """Return a session that fails where it would wait, and commits at the end of a block."""
     parameters: dict[str, Any] = dict(site.databases.publisher.libpq_parameters("test"))
     return psycopg.connect(**parameters, options="-c lock_timeout=3s")
-
-
-def _assert_equal(site: Site) -> None:
-    results = good_run(site)
-    assert list(results) == ["log reader", "reporting"], results["log reader"].notices
-    assert differing_rows(site) == {}
-    assert division(site.databases.subscriber) == division(site.databases.publisher)
