@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.databases import shared_databases
+from support.embedded_postgres import PostgresServer
 from support.equality import differing_rows
 from support.site import Site
 from support.spark_here import SparkHere
-from support.subscribers import sqlite_execute
+from support.subscribers import STATEMENTS, sqlite_execute
 from support.whole_run import good_run
 from tranrepl.connections import Connection
 
@@ -34,31 +38,55 @@ _RENAMED = (
 )
 
 
-@pytest.mark.parametrize(("of", "value"), [("mood", "{}"), ("mood[]", "{{{}}}")], ids=["itself", "array"])
-@pytest.mark.parametrize(
-    "statements",
-    [
-        "ALTER TYPE mood RENAME TO temper; ALTER TYPE temper RENAME VALUE 'a' TO 'first'",
-        "ALTER TYPE mood RENAME VALUE 'a' TO 'first'; ALTER TYPE mood RENAME TO temper",
-    ],
-)
-def test_rows_elsewhere_follow_a_label_of_a_type_that_is_renamed_with_it(
-    databases: DatabasesFactory, tmp_path: Path, statements: str, of: str, value: str
-) -> None:
-    commands = dict.fromkeys(["ins_cmd", "upd_cmd", "del_cmd"], "SQL")
-    article = {"source": "public.item", "pre_creation_cmd": "delete", **commands}
+_BOTH_RENAMED = {
+    "its name, then its label": "ALTER TYPE mood RENAME TO temper; ALTER TYPE temper RENAME VALUE 'a' TO 'first'",
+    "its label, then its name": "ALTER TYPE mood RENAME VALUE 'a' TO 'first'; ALTER TYPE mood RENAME TO temper",
+}
+_OF = {"itself": ("mood", "{}"), "array": ("mood[]", "{{{}}}")}
+_CASES = list(product(_BOTH_RENAMED, _OF))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str]]:
+    """Yield a site with a table of each case, `item_0` and so on, and the file of SQLite that followed them."""
+    folder = tmp_path_factory.mktemp("renamed_types")
+    file = str(folder / "subscriber.db")
     subscription = {"name": "reporting", "connection": "sqlite", "sync_type": "automatic"}
-    site = Site(databases(), tmp_path / "store", [article], SparkHere(), [subscription], replicate_ddl=True)
-    file = str(tmp_path / "subscriber.db")
-    site.connections["sqlite"] = Connection("sqlite", "sqlite", database=file)
-    site.at_publisher(_TYPE, f"CREATE TABLE item (id int PRIMARY KEY, mood {of})")
-    site.at_publisher(f"INSERT INTO item VALUES (1, '{value.format('a')}')")
-    site.set_up()
-    good_run(site)
-    site.at_publisher(f"BEGIN; {statements}; COMMIT", f"INSERT INTO item VALUES (2, '{value.format('first')}')")
-    for _ in range(2):
+    articles = [
+        {"source": f"public.item_{n}", "pre_creation_cmd": "delete", **STATEMENTS} for n, _ in enumerate(_CASES)
+    ]
+    with shared_databases(postgres, "renamed_types") as databases:
+        site = Site(databases, folder / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
+        site.connections["sqlite"] = Connection("sqlite", "sqlite", database=file)
+        for n, (_, kind) in enumerate(_CASES):
+            of, value = _OF[kind]
+            site.at_publisher(
+                _numbered(_TYPE, n),
+                f"CREATE TABLE item_{n} (id int PRIMARY KEY, mood {_numbered(of, n)})",
+                f"INSERT INTO item_{n} VALUES (1, '{value.format('a')}')",
+            )
+        site.set_up()
         good_run(site)
-    rows = "SELECT id, mood{} FROM item ORDER BY id"
+        for n, (renamed, kind) in enumerate(_CASES):
+            site.at_publisher(
+                f"BEGIN; {_numbered(_BOTH_RENAMED[renamed], n)}; COMMIT",
+                f"INSERT INTO item_{n} VALUES (2, '{_OF[kind][1].format('first')}')",
+            )
+        for _ in range(2):
+            good_run(site)
+        yield site, file
+
+
+def _numbered(statement: str, n: int) -> str:
+    return statement.replace("mood", f"mood_{n}").replace("temper", f"temper_{n}")
+
+
+@pytest.mark.parametrize(("renamed", "of"), _CASES)
+def test_rows_elsewhere_follow_a_label_of_a_type_that_is_renamed_with_it(
+    elsewhere: tuple[Site, str], renamed: str, of: str
+) -> None:
+    site, file = elsewhere
+    rows = f"SELECT id, mood{{}} FROM item_{_CASES.index((renamed, of))} ORDER BY id"
     assert sqlite_execute(file)(rows.format("")) == site.at_publisher(rows.format("::text"))
 
 
