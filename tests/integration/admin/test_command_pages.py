@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from conftest import DatabasesFactory
+from support.databases import shared_databases
+from support.embedded_postgres import PostgresServer
 from support.in_process import read_log_into_store
 from support.observed import stored_commands
 from support.site import Site
@@ -21,19 +21,20 @@ from tranrepl.admin.command_pages import CommandChoice, CommandPlace, StoredComm
 PAIR = "CREATE TABLE pair (a int, b text, note text, PRIMARY KEY (a, b))"
 
 
-@pytest.fixture
-def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    """Three batches of two tables: small transactions, and one of forty commands."""
-    site = Site(databases(), tmp_path / "store", ["public.item", "public.pair"])
-    site.at_publisher("CREATE TABLE item (id bigint PRIMARY KEY, note text)", PAIR)
-    site.set_up()
-    site.at_publisher(*(f"INSERT INTO item VALUES ({n}, 'note {n}')" for n in range(1, 6)))
-    read_log_into_store(site).raise_error()
-    site.at_publisher("INSERT INTO pair SELECT n, 'x' || n, 'p' FROM generate_series(1, 40) n")
-    read_log_into_store(site).raise_error()
-    site.at_publisher("UPDATE item SET id = 77 WHERE id = 5", "DELETE FROM item WHERE id = 4", "DELETE FROM pair")
-    read_log_into_store(site).raise_error()
-    return site
+@pytest.fixture(scope="module")
+def site(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Yield three batches of two tables: small transactions, and one of forty commands."""
+    with shared_databases(postgres, "command_pages") as databases:
+        site = Site(databases, tmp_path_factory.mktemp("command_pages") / "store", ["public.item", "public.pair"])
+        site.at_publisher("CREATE TABLE item (id bigint PRIMARY KEY, note text)", PAIR)
+        site.set_up()
+        site.at_publisher(*(f"INSERT INTO item VALUES ({n}, 'note {n}')" for n in range(1, 6)))
+        read_log_into_store(site).raise_error()
+        site.at_publisher("INSERT INTO pair SELECT n, 'x' || n, 'p' FROM generate_series(1, 40) n")
+        read_log_into_store(site).raise_error()
+        site.at_publisher("UPDATE item SET id = 77 WHERE id = 5", "DELETE FROM item WHERE id = 4", "DELETE FROM pair")
+        read_log_into_store(site).raise_error()
+        yield site
 
 
 @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conftest import DatabaseFactory, DatabasesFactory
 from support.announced import signed
+from support.databases import shared_databases
+from support.embedded_postgres import PostgresServer
 from support.shell import publication_file, typed
 from support.site import Rows, Site, execute
 from support.spark_here import SparkHere
@@ -213,6 +216,13 @@ def test_a_message_that_exec_did_not_write_is_run_nowhere(site: Site) -> None:
     assert site.at_subscriber("SELECT to_regclass('forged')") == [(None,)]
 
 
+@pytest.fixture(scope="module")
+def unchanged(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Yield a site for tests whose scripts are refused."""
+    with shared_databases(postgres, "scripts") as databases:
+        yield _set_up(Site(databases, tmp_path_factory.mktemp("scripts") / "store", ["public.t"], SparkHere()))
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -222,11 +232,11 @@ def test_a_message_that_exec_did_not_write_is_run_nowhere(site: Site) -> None:
         (b"CREATE INDEX CONCURRENTLY i ON t (name)", "PostgreSQL runs it outside of transactions only"),
     ],
 )
-def test_exec_refuses_what_could_not_run(site: Site, tmp_path: Path, content: bytes, says: str) -> None:
+def test_exec_refuses_what_could_not_run(unchanged: Site, tmp_path: Path, content: bytes, says: str) -> None:
     file = tmp_path / "views.sql"
     file.write_bytes(content)
     with pytest.raises(ConfigurationError, match=says):
-        exec_script(site.topology, file)
+        exec_script(unchanged.topology, file)
 
 
 def test_the_shell_says_where_a_script_will_run(site: Site, tmp_path: Path) -> None:
