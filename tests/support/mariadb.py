@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 import pymysql
 import pytest
@@ -117,6 +118,16 @@ class MariaDbServer:
                 cursor.execute(statement)
                 rows = list(cursor.fetchall())
         return rows
+
+    @contextmanager
+    def new_database(self) -> Iterator[str]:
+        """Yield a fresh database's name; it is dropped afterwards."""
+        name = f"subscriber_{uuid4().hex[:8]}"
+        self.execute(f"CREATE DATABASE {name}")
+        try:
+            yield name
+        finally:
+            self.execute(f"DROP DATABASE {name}")
 
     def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
         """Open a session in autocommit mode."""

@@ -46,10 +46,8 @@ def mariadb(server_folder: Path) -> Iterator[MariaDbServer]:
 @pytest.fixture
 def mariadb_database(mariadb: MariaDbServer) -> Iterator[str]:
     """Yield a fresh database's name."""
-    name = f"subscriber_{uuid4().hex[:8]}"
-    mariadb.execute(f"CREATE DATABASE {name}")
-    yield name
-    mariadb.execute(f"DROP DATABASE {name}")
+    with mariadb.new_database() as name:
+        yield name
 
 
 @pytest.fixture

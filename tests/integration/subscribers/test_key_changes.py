@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -189,16 +188,11 @@ def followed(
     postgres: PostgresServer, mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ends]:
     """Yield the ends after all changes of all cases."""
-    schema = f"keys_{uuid4().hex[:8]}"
-    mariadb.execute(f"CREATE DATABASE {schema}")
     tables = (*_CASES, _BETWEEN_SETUPS)
-    try:
-        with shared_databases(postgres, schema) as databases:
-            ends = _ends(databases, mariadb, schema, tmp_path_factory.mktemp("keys"), tables)
-            _happen(ends.site)
-            yield ends
-    finally:
-        mariadb.execute(f"DROP DATABASE {schema}")
+    with mariadb.new_database() as schema, shared_databases(postgres, schema) as databases:
+        ends = _ends(databases, mariadb, schema, tmp_path_factory.mktemp("keys"), tables)
+        _happen(ends.site)
+        yield ends
 
 
 def _happen(site: Site) -> None:
