@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.databases import Databases, shared_databases
+from support.embedded_postgres import PostgresServer
 from support.site import Site
 from support.spark_here import SparkHere
 from support.whole_run import good_run, whole_run
-from tranrepl.admin.check import check
+from tranrepl.admin.check import Checked, check
 from tranrepl.errors import NOT_REGISTERED, ConfigurationError
 from tranrepl.model.commands import CallSyntax, Method, Propagation
 from tranrepl.settings.publication import Article, Publication
@@ -22,43 +26,70 @@ WHERE attrelid = 'item'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY a
 _ROWS = "SELECT * FROM item ORDER BY id"
 
 
-@pytest.fixture
-def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
-    article = {"source": "public.item", "replica_identity": "full", "pre_creation_cmd": "delete"}
+def _site(databases: Databases, folder: Path, *tables: str) -> Site:
+    """Return a site whose tables have two rows at both ends."""
+    articles = [{"source": f"public.{it}", "replica_identity": "full", "pre_creation_cmd": "delete"} for it in tables]
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
-    site = Site(databases(), tmp_path / "store", [article], SparkHere(), [subscription], replicate_ddl=True)
-    site.at_publisher(
-        "CREATE TABLE item (id int PRIMARY KEY, a int, c varchar(8) NOT NULL DEFAULT 'c')",
-        "INSERT INTO item VALUES (1, 1, '1'), (2, 2, '2')",
-    )
+    site = Site(databases, folder / "store", articles, SparkHere(), [subscription], replicate_ddl=True)
+    for table in tables:
+        site.at_publisher(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, a int, c varchar(8) NOT NULL DEFAULT 'c')",
+            f"INSERT INTO {table} VALUES (1, 1, '1'), (2, 2, '2')",
+        )
     site.set_up()
     site.take_snapshot().raise_error()
     site.run().raise_error()
     return site
 
 
-@pytest.mark.parametrize(
-    "alteration",
-    [
-        "ADD COLUMN x int",
-        "DROP COLUMN c",
-        "ALTER c DROP NOT NULL",
-        "ALTER c TYPE text",
-        "RENAME a TO b",
-        "DROP COLUMN c, ADD COLUMN c smallint",
-    ],
-)
-def test_subscribers_are_altered_whether_or_not_setup_runs_before_the_log_reader(site: Site, alteration: str) -> None:
-    site.at_publisher("UPDATE item SET a = 5 WHERE id = 1", f"ALTER TABLE item {alteration}")
-    checked = check(site.topology)
+@pytest.fixture
+def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
+    return _site(databases(), tmp_path, "item")
+
+
+_ALTERATIONS = {
+    "ADD COLUMN x int": "added",
+    "DROP COLUMN c": "dropped",
+    "ALTER c DROP NOT NULL": "nullable",
+    "ALTER c TYPE text": "retyped",
+    "RENAME a TO b": "renamed",
+    "DROP COLUMN c, ADD COLUMN c smallint": "replaced",
+}
+"""Each one's table."""
+
+
+class Altered(NamedTuple):
+    """The tables after their alterations, and what `check` said before they were read."""
+
+    site: Site
+    checked: Checked
+
+
+@pytest.fixture(scope="module")
+def altered(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Altered]:
+    with shared_databases(postgres, "unread") as databases:
+        site = _site(databases, tmp_path_factory.mktemp("unread"), *_ALTERATIONS.values())
+        for alteration, table in _ALTERATIONS.items():
+            site.at_publisher(f"UPDATE {table} SET a = 5 WHERE id = 1", f"ALTER TABLE {table} {alteration}")
+        checked = check(site.topology)
+        site.set_up()
+        for table in _ALTERATIONS.values():
+            site.at_publisher(f"INSERT INTO {table} (id) VALUES (3)", f"DELETE FROM {table} WHERE id = 2")
+        site.run().raise_error()
+        site.set_up()
+        yield Altered(site, checked)
+
+
+@pytest.mark.parametrize(("alteration", "table"), _ALTERATIONS.items())
+def test_subscribers_are_altered_whether_or_not_setup_runs_before_the_log_reader(
+    altered: Altered, alteration: str, table: str
+) -> None:
+    site, checked = altered
     assert not checked.problems
-    assert any(_UNREAD in it for it in checked.warnings)
-    site.set_up()
-    site.at_publisher("INSERT INTO item (id) VALUES (3)", "DELETE FROM item WHERE id = 2")
-    site.run().raise_error()
-    site.set_up()
-    assert site.at_subscriber(_COLUMNS) == site.at_publisher(_COLUMNS)
-    assert site.at_subscriber(_ROWS) == site.at_publisher(_ROWS)
+    assert any(f"public.{table}: {_UNREAD}" in it for it in checked.warnings), alteration
+    columns, rows = (it.replace("item", table) for it in (_COLUMNS, _ROWS))
+    assert site.at_subscriber(columns) == site.at_publisher(columns)
+    assert site.at_subscriber(rows) == site.at_publisher(rows)
 
 
 def test_what_the_log_never_announces_is_taken_over_by_setup(site: Site) -> None:
