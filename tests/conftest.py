@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -79,10 +79,14 @@ _NAMES = _Names()
 
 
 class DatabaseFactory(Protocol):
-    """Create a database that lives as long as the test; `connection_id` is also the start of its name."""
+    """Create a database that lives as long as the test; `connection_id` is also the start of its name. `template`
+    returns the database of the server that it is a copy of."""
 
     def __call__(
-        self, connection_id: str, server: PostgresServer | None = None, *, migrated: bool = False
+        self,
+        connection_id: str,
+        server: PostgresServer | None = None,
+        template: Callable[[PostgresServer], str] | None = None,
     ) -> Connection: ...
 
 
@@ -282,12 +286,17 @@ def database(postgres: PostgresServer) -> Iterator[DatabaseFactory]:
     """Yield a factory of fresh databases, dropped after the test with their replication slots."""
     created: list[tuple[PostgresServer, str]] = []
 
-    def create(connection_id: str, server: PostgresServer | None = None, *, migrated: bool = False) -> Connection:
+    def create(
+        connection_id: str,
+        server: PostgresServer | None = None,
+        template: Callable[[PostgresServer], str] | None = None,
+    ) -> Connection:
         home = server or postgres
         name = _NAMES.take(connection_id)
+        if template is None and home is postgres:
+            template = empty_template
         # A server of one test's own may be restored to when it had none of ours.
-        template = empty_template(home) if home is postgres else "template0"
-        home.create_database(name, migrated_template(home) if migrated else template)
+        home.create_database(name, "template0" if template is None else template(home))
         created.append((home, name))
         return home.connection(name, connection_id)
 
@@ -312,7 +321,7 @@ def databases(database: DatabaseFactory) -> DatabasesFactory:
         return Databases(
             database("publisher", publisher),
             database("subscriber", subscriber),
-            database("distribution", distribution, migrated=migrated),
+            database("distribution", distribution, migrated_template if migrated else None),
         )
 
     return create

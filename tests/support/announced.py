@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import psycopg
 
 from support.ddl_commands import TABLES
+from support.embedded_postgres import PostgresServer
 from support.least_rights import with_login
 from support.site import execute
 from tranrepl.connections import Connection
@@ -105,6 +107,18 @@ class Announcing:
         self.told()
         self.execute(*commands)
         return self.told()
+
+
+@cache
+def announcing_template(server: PostgresServer) -> str:
+    """Return a database with `TABLES` for which the part of setup that is for schema changes was run: copies need only
+    their slot, by `keep_log`."""
+    name = "announcing_template"
+    server.create_database(name)
+    site = Announcing(server.connection(name)).create()
+    site.set_up()
+    site.drop_log()
+    return name
 
 
 def owned_by(site: Announcing, login: str, password: str) -> Connection:

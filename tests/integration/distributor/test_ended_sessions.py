@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conftest import DatabaseFactory
+from support.databases import migrated_template
 from support.embedded_postgres import PostgresServer
 from tranrepl.distributor.database import DistributionDatabase, connection
 
@@ -18,7 +19,7 @@ def test_a_transaction_after_that_has_another_session(
     asked_after: float, database: DatabaseFactory, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "_ASKED_AFTER_SECONDS", asked_after)
-    with DistributionDatabase(database("distribution", migrated=True)) as distribution:
+    with DistributionDatabase(database("distribution", template=migrated_template)) as distribution:
         first = distribution.distribution_id()
         assert distribution.distribution_id() == first
         with postgres.connect() as session:

@@ -78,7 +78,7 @@ def upgrade() -> None:
 def test_a_database_of_this_version_goes_on_with_the_next_revision(
     database: DatabaseFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = database("migrated", migrated=False)
+    made = database("migrated")
     execute(made, "CREATE SCHEMA apart", f'ALTER DATABASE "{made.database}" SET search_path = apart')
     with DistributionDatabase(made) as distribution:
         distribution.migrate()

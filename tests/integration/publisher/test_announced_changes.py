@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from conftest import DatabaseFactory
-from support.announced import PUBLICATION, Announcing, Told
+from support.announced import PUBLICATION, Announcing, Told, announcing_template
+from support.embedded_postgres import PostgresServer
 from support.site import execute
 
 _SERVERS = ["postgres", "debian_postgres"]
@@ -15,8 +16,9 @@ _SERVERS = ["postgres", "debian_postgres"]
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Announcing:
-    site = Announcing(database("publisher", request.getfixturevalue(getattr(request, "param", "postgres")))).create()
-    site.set_up()
+    server: PostgresServer = request.getfixturevalue(getattr(request, "param", "postgres"))
+    site = Announcing(database("publisher", server, announcing_template))
+    site.keep_log()
     return site
 
 

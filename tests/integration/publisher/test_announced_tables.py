@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conftest import DatabaseFactory
-from support.announced import PUBLICATION, Announcing, Told
+from support.announced import PUBLICATION, Announcing, Told, announcing_template
+from support.embedded_postgres import PostgresServer
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.postgres.session import connect
@@ -18,8 +19,9 @@ _HERE = FIRST_POSITION
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, database: DatabaseFactory) -> Announcing:
-    site = Announcing(database("publisher", request.getfixturevalue(getattr(request, "param", "postgres")))).create()
-    site.set_up()
+    server: PostgresServer = request.getfixturevalue(getattr(request, "param", "postgres"))
+    site = Announcing(database("publisher", server, announcing_template))
+    site.keep_log()
     return site
 
 
