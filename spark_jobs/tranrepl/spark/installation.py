@@ -54,7 +54,6 @@ def _what_it_says(java: Path) -> str:
 
 
 _CLIENT = "pyspark-client"
-_HADOOP = re.compile(r"hadoop-client-api-(.*)\.jar")
 _CORE = re.compile(r"spark-core_[\d.]+-(\d+\.\d+)\..*jar")
 
 
@@ -89,16 +88,6 @@ def _require_recent(version: str | None, home: Path) -> None:
             "the environment of tranrepl",
             remedy=f"put the bin folder of a Spark {wanted} on PATH, or {sys.executable} -m pip install 'pyspark>=4.3'",
         )
-
-
-def hadoop_version() -> str | None:
-    """Return the version of Hadoop that this Spark has, which jars for other file systems must have too."""
-    binary = shutil.which(spark_submit_binary())
-    if binary is None:
-        return None
-    home = Path(os.environ.get("SPARK_HOME") or _home_of(Path(binary)))
-    jars = (_HADOOP.fullmatch(it.name) for it in sorted(home.glob("jars/hadoop-client-api-*")))
-    return next((it[1] for it in jars if it is not None), None)
 
 
 def _home_of(binary: Path) -> Path:

@@ -18,7 +18,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.model.names import TableName
 from tranrepl.publisher.postgres.article_check import likely_table
 from tranrepl.settings.publication import Publication
-from tranrepl.spark.installation import hadoop_version, require_fitting_spark, require_java
+from tranrepl.spark.installation import require_fitting_spark, require_java
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,6 @@ def _spark(folder: Path, version: str) -> Path:
 def test_the_spark_submit_beside_this_python_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     require_fitting_spark()
-    assert (hadoop_version() or "").startswith("3.")
 
 
 @pytest.mark.parametrize(

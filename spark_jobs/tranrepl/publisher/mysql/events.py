@@ -186,11 +186,6 @@ class LogCursor:
         self.offset = int.from_bytes(body[:8], "little")
 
 
-def has_right_checksum(event: bytes) -> bool:
-    """Return whether an event's last four bytes are the checksum of those before."""
-    return zlib.crc32(event[:-_CHECKSUM_BYTES]) == int.from_bytes(event[-_CHECKSUM_BYTES:], "little")
-
-
 @dataclass(frozen=True, slots=True)
 class Query:
     """A statement in the log. `database` is the session's own, whatever the statement names."""
