@@ -21,6 +21,8 @@ from tranrepl.log_reader import job as log_reader_job
 
 _PATIENCE_SECONDS = 60.0
 _STREAMS = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 'tranrepl log reader'"
+DUMPS = "FROM information_schema.processlist WHERE command = 'Binlog Dump' AND db = DATABASE()"
+"""MariaDB's and MySQL's sessions that are sent the log."""
 
 
 def read_continuously(site: Site, seconds: float) -> JobResult:
@@ -90,7 +92,8 @@ def continuous_reader(site: Site, seconds: float = 3600.0) -> Iterator[Continuou
 
 def follows(site: Site) -> bool:
     """Return whether a session follows the log."""
-    return site.at_publisher(_STREAMS) != [(0,)]
+    at_postgres = site.databases.publisher.kind == "postgres"
+    return site.at_publisher(_STREAMS if at_postgres else f"SELECT count(*) {DUMPS}") != [(0,)]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = _PATIENCE_SECONDS) -> None:

@@ -56,6 +56,7 @@ class MariaDbServer:
     """What lets a server take little, and be fast."""
     replace_user = "CREATE OR REPLACE USER"
     reset_log = "RESET MASTER"
+    end_of_log = "SHOW MASTER STATUS"
     reading = "REPLICATION SLAVE, BINLOG MONITOR, PROCESS"
     """Rights on all that a Publisher asks for."""
 
@@ -101,6 +102,10 @@ class MariaDbServer:
             # Reading all the world's certificates takes longer than most tests' statements.
             options={"ssl_disabled": "true"},
         )
+
+    def log_file(self, name: str) -> Path:
+        """Return a file of its binary log."""
+        return self._data / name
 
     def least_rights(self, account: str, database: str) -> list[str]:
         """Return the statements that grant what a Publisher's page says, messages included."""

@@ -323,12 +323,11 @@ def mariadb_under_test(server: MariaDbServer, database: str) -> PublisherUnderTe
             yield _MariaDbSession(opened)
 
     def lose_log(_: Publisher) -> None:
-        status = "SHOW MASTER STATUS" if server.kind == "mariadb" else "SHOW BINARY LOG STATUS"
-        ((lost, *_others),) = run(status)
+        ((lost, *_others),) = run(server.end_of_log)
         # A file that was read or written just now stays for a moment.
         while lost in [name for name, *_ in run("SHOW BINARY LOGS")]:
             run("FLUSH BINARY LOGS")
-            ((file, *_others),) = run(status)
+            ((file, *_others),) = run(server.end_of_log)
             run(f"PURGE BINARY LOGS TO '{file}'")
 
     def catalogue() -> object:

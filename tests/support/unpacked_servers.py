@@ -27,11 +27,14 @@ class _UnpackedServer(MariaDbServer):
     def _root(self) -> Path:
         return _SERVERS / self.name / "tree"
 
+    def program(self, path: str) -> list[str]:
+        """Return the command that starts one of its programs."""
+        usr = self._root / "usr"
+        loader, libraries = usr / "lib64" / "ld-linux-x86-64.so.2", usr / "lib" / "x86_64-linux-gnu"
+        return [str(loader), "--library-path", str(libraries), str(usr / path), "--no-defaults"]
+
     def _loaded(self, program: str, *arguments: str) -> list[str]:
-        loader = self._root / "usr" / "lib64" / "ld-linux-x86-64.so.2"
-        libraries = self._root / "usr" / "lib" / "x86_64-linux-gnu"
-        command = [str(loader), "--library-path", str(libraries), str(self._root / "usr" / "sbin" / program)]
-        return [*command, "--no-defaults", f"--datadir={self._data}", *as_user(), *arguments]
+        return [*self.program(f"sbin/{program}"), f"--datadir={self._data}", *as_user(), *arguments]
 
     def _made(self, command: list[str], statements: str = "") -> None:
         made = subprocess.run(
@@ -65,6 +68,7 @@ class UnpackedMySqlServer(_UnpackedServer):
     small = ("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M", "--mysqlx=OFF")
     replace_user = "CREATE USER IF NOT EXISTS"
     reset_log = "RESET BINARY LOGS AND GTIDS"
+    end_of_log = "SHOW BINARY LOG STATUS"
     reading = "REPLICATION SLAVE, REPLICATION CLIENT, BACKUP_ADMIN"
 
     def least_rights(self, account: str, database: str) -> list[str]:

@@ -171,9 +171,12 @@ class _Follower:
         """Register the log up to there, and what is stored of it; then let it go."""
         batch, tokens = (None, ()) if stored is None else (stored.batch, stored.tokens)
         try:
-            # A log that is followed as it is written needs no proof besides its identity.
+            proof = stream.proof(
+                self.record.registered_proof,
+                self.record.registered_xact_seqno if batch is None else batch.last_xact_seqno,
+            )
             self.record = self.database.batches.register(
-                self.record, batch, end, tokens=tokens, proof=None, same_articles=True
+                self.record, batch, end, tokens=tokens, proof=proof, same_articles=True
             )
         except FencedError:
             if stored is not None:

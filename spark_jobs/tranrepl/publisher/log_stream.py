@@ -55,6 +55,11 @@ class OpenLogStream(Protocol):
         when the stream began: nothing is to be registered of it, and the stream is of no more use."""
         ...
 
+    def proof(self, registered: str | None, last: bytes | None) -> str | None:
+        """Return what is to be registered with a position that was read to just now (`Publisher.proof`). `registered`:
+        with the one before; `last`: the last transaction with a command."""
+        ...
+
     def confirm(self, position: Position) -> None:
         """Tell the server that everything before `position` is registered. Raises StreamEndedError."""
         ...

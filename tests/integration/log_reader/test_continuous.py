@@ -12,6 +12,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.child_job import LOG_READER, ChildJob, read_for
 from support.continuous_reader import (
+    DUMPS,
     ContinuousReader,
     continuous_reader,
     follows,
@@ -19,6 +20,8 @@ from support.continuous_reader import (
     registered_commands,
     wait_for,
 )
+from support.databases import Databases
+from support.mariadb import MariaDbServer
 from support.object_server import Bucket
 from support.observed import (
     AUDIT,
@@ -30,6 +33,7 @@ from support.observed import (
     distribution_rows,
     make_transactions,
 )
+from support.publishers import SERVERS, new_mariadb_database
 from support.remedies import reinitialize_all
 from support.site import Site
 from support.spark_here import SparkHere
@@ -55,6 +59,12 @@ _HISTORY = "SELECT runstatus, delivered_transactions, delivered_commands FROM ms
 _CONFIRMED = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name LIKE 'tranrepl_purchasing_%'"
 
 
+PUBLISHERS = (
+    *("postgres", "mariadb"),
+    *(pytest.param(it, marks=pytest.mark.slow) for it in ("mariadb-11.8", "mysql-9.7")),
+)
+
+
 @pytest.fixture
 def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
     return _site(databases, tmp_path / "store")
@@ -70,12 +80,41 @@ def _site(databases: DatabasesFactory, store: Path | Bucket, **log_reader: int) 
     return site
 
 
+@pytest.fixture(params=PUBLISHERS)
+def site_of_each_kind(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path) -> Site:
+    """Return a site whose Publisher is of each kind of database that has a log to be followed."""
+    ends = databases()
+    if request.param in SERVERS:
+        ends = _of_mariadb(ends, request)
+    return audited_site(ends, tmp_path / "store", SparkHere(), step=None)
+
+
+def _of_mariadb(ends: Databases, request: pytest.FixtureRequest) -> Databases:
+    server: MariaDbServer = request.getfixturevalue("publishing")(request.param)
+    return replace(ends, publisher=server.connection(new_mariadb_database(server), "publisher"))
+
+
+@pytest.fixture(params=PUBLISHERS[1:])
+def mariadb_site(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path) -> Site:
+    """Return a site that replicates schema changes of MariaDB and MySQL."""
+    ends = _of_mariadb(databases(), request)
+    article = {"source": f"{ends.publisher.database}.item", "destination": "public.item"}
+    settings: dict[str, Any] = {"polling_interval": 0.2, "replicate_ddl": True}
+    site = Site(ends, tmp_path / "store", [article], SparkHere(), **settings)
+    site.at_publisher(ITEM, "CREATE TABLE other (note longtext)")
+    site.set_up()
+    return site
+
+
 def _write(site: Site, *numbers: int) -> None:
     """Commit a transaction for each number: it inserts the item, updates it, and deletes the one before the last."""
     for n in numbers:
         site.at_publisher(
-            f"INSERT INTO item VALUES ({n}, {n}, 'item'); UPDATE item SET note = repeat('x', {n % 50}) WHERE id = {n}; "
-            f"DELETE FROM item WHERE id = {n} - 2"
+            "BEGIN",
+            f"INSERT INTO item VALUES ({n}, {n}, 'item')",
+            f"UPDATE item SET note = repeat('x', {n % 50}) WHERE id = {n}",
+            f"DELETE FROM item WHERE id = {n} - 2",
+            "COMMIT",
         )
 
 
@@ -95,7 +134,8 @@ def _assert_delivered(site: Site) -> None:
     assert_each_change_was_made_once(site)
 
 
-def test_what_is_committed_meanwhile_is_stored_at_once_and_in_order(site: Site) -> None:
+def test_what_is_committed_meanwhile_is_stored_at_once_and_in_order(site_of_each_kind: Site) -> None:
+    site = site_of_each_kind
     make_transactions(site, 70)
     with continuous_reader(site) as reader:
         for n in range(100, 110):
@@ -109,7 +149,8 @@ def test_what_is_committed_meanwhile_is_stored_at_once_and_in_order(site: Site) 
     _assert_delivered(site)
 
 
-def test_what_is_committed_before_its_end_is_stored_by_then(site: Site) -> None:
+def test_what_is_committed_before_its_end_is_stored_by_then(site_of_each_kind: Site) -> None:
+    site = site_of_each_kind
     with continuous_reader(site) as reader:
         _write(site, *range(1, 20))
         reader.stop().raise_error()
@@ -185,6 +226,47 @@ def _stored_items(site: Site) -> list[tuple[int]]:
     return [(4,)] if count and registered_commands(site) >= 10 else []
 
 
+_LARGE = "WITH RECURSIVE n(n) AS (SELECT 100 UNION ALL SELECT n + 1 FROM n WHERE n < 999)"
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE item ADD COLUMN more int DEFAULT 5",
+        f"INSERT INTO item {_LARGE} SELECT n, n, repeat('x', 10000) FROM n",
+        f"INSERT INTO other {_LARGE} SELECT repeat('x', 10000) FROM n",
+        "TRUNCATE TABLE item",
+        "FLUSH BINARY LOGS",
+        "KILL",
+    ],
+)
+def test_what_is_out_of_the_ordinary_in_a_binary_log_is_read_as_it_always_was(
+    mariadb_site: Site, statement: str
+) -> None:
+    site = mariadb_site
+    with continuous_reader(site) as reader:
+        site.at_publisher("INSERT INTO item VALUES (1, 1, 'x'), (2, 2, 'y')")
+        wait_for(lambda: registered_commands(site) == 2, 20.0)
+        if statement == "KILL":
+            ((number,),) = site.at_publisher(f"SELECT id {DUMPS}")
+            statement = f"KILL {number}"
+        site.at_publisher(statement, "INSERT INTO item (id, xact, note) VALUES (3, 3, 'z')")
+        wait_for(lambda: follows(site) and _is_registered(site), 30.0)
+        site.at_publisher("UPDATE item SET note = 'again' WHERE id = 3")
+        reader.stop().raise_error()
+    site.deliver().raise_error()
+    assert site.at_subscriber("SELECT note FROM item WHERE id = 3") == [("again",)]
+    assert site.differences() == []
+
+
+def _is_registered(site: Site) -> bool:
+    """Return whether all is registered that is in the log."""
+    with open_log_reader(site.topology) as opened:
+        end = opened.publisher.end_of_log()
+        return opened.record.registered_to is not None and opened.record.registered_to >= end
+
+
 def test_a_tracer_token_and_a_script_pass_at_their_places(site: Site, tmp_path: Path) -> None:
     script = tmp_path / "change.sql"
     script.write_text("UPDATE item SET note = note || '!'")
@@ -221,7 +303,8 @@ def test_a_publisher_that_is_down_from_the_start_is_an_error_of_the_run(site: Si
     assert rows == [(5, True)]
 
 
-def test_other_jobs_read_the_log_beside_it(site: Site) -> None:
+def test_other_jobs_read_the_log_beside_it(site_of_each_kind: Site) -> None:
+    site = site_of_each_kind
     with continuous_reader(site) as reader:
         for n in range(1, 4):
             _write(site, n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, DataError, MustB
 from tranrepl.model.position import MARKS
 from tranrepl.mysql.session import Session, translated_errors
 from tranrepl.next_steps import REINITIALIZE
+from tranrepl.publisher.changes import Ints
 from tranrepl.publisher.continuity import RegisteredLog
 from tranrepl.publisher.mysql.dump import dumping
-from tranrepl.publisher.mysql.events import GTIDS, EventBlock, EventType, LogCursor
+from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, OFFSET_BITS, EventBlock, EventType, LogCursor
 from tranrepl.publisher.mysql.positions import (
     FIRST_EVENT,
     BinlogPositions,
@@ -140,6 +141,69 @@ class LogHistory:
             remedy=REINITIALIZE,
             number=INCONSISTENT_DISTRIBUTION_DATABASE,
         )
+
+
+@dataclass(slots=True)
+class PassedOver:
+    """What a log that is followed has brought: by it, the proof of a place becomes that of a later one."""
+
+    _file: int
+    _beginning: list[str] | None = None
+    """How the file begins that it came to (`LogHistory.proof`); None: it is in the one it began in."""
+    _first: str = ""
+    """The first event that began a group."""
+    _gtids: dict[str, str] = field(default_factory=dict)
+    """The last ones, by domain."""
+    _last: EventBlock | None = None
+
+    def add(self, block: EventBlock) -> None:
+        """Take in whole groups, or what lies between two."""
+        at = np.flatnonzero(np.isin(block.types, GTIDS))
+        if block.flavor is Flavor.MARIADB:
+            self._add_gtids(block, block.starts[at])
+        else:
+            self._add_beginning(block, at)
+        self._last = block
+
+    def _add_gtids(self, block: EventBlock, starts: Ints) -> None:
+        domains = block.data.numbers(starts + HEADER_BYTES + 8, "<u4")
+        for domain in np.unique(domains).tolist():
+            start = starts[domains == domain][-1:]
+            server, number = (block.data.numbers(start + at, of)[0] for at, of in ((5, "<u4"), (HEADER_BYTES, "<u8")))
+            self._gtids[str(domain)] = f"{domain}-{server}-{number}"
+
+    def _add_beginning(self, block: EventBlock, gtids: Ints) -> None:
+        files = block.places >> OFFSET_BITS
+        if files[-1] != self._file:
+            self._file, self._first, self._beginning = int(files[-1]), "", []
+        known = np.flatnonzero((files == self._file) & (block.types == EventType.PREVIOUS_GTIDS))
+        if len(known):
+            self._beginning = [block.event(at).hex() for at in known.tolist()]
+        of_file = gtids[files[gtids] == self._file]
+        if len(of_file) and not self._first:
+            self._first = block.event(int(of_file[0])).hex()
+
+    def proof(self, registered: str, last: bytes | None) -> str:
+        """Return the proof of where it has come to, from the one before it, where the transaction that begins at `last`
+        is another one or is in what was added last."""
+        before, _, event = registered.partition(" ")
+        if self._gtids:
+            gtids = {it.partition("-")[0]: it for it in before.split(",") if it} | self._gtids
+            before = ",".join(sorted(gtids.values()))
+        beginning = self._beginning
+        if beginning is None and self._first and ":" not in before:
+            beginning = [before]
+        if beginning is not None:
+            before = ":".join([*beginning, *([self._first] if self._first else [])])
+        return f"{before} {self._group_at(last) or event}"
+
+    def _group_at(self, last: bytes | None) -> str:
+        block = self._last
+        if last is None or block is None:
+            return ""
+        begins = block.places - block.data.numbers(block.starts + 9, "<u4")
+        at = np.flatnonzero(np.isin(block.types, GTIDS) & (begins == _begin(last)))
+        return block.event(int(at[0])).hex() if len(at) else ""
 
 
 def _begin(seqno: bytes) -> int:

@@ -110,6 +110,11 @@ class Decoder:
         buffer = cells.buffer()
         return Changes(buffer, [_with_changed(buffer, it) for it in sets], transactions(block))
 
+    def has_published(self, block: EventBlock) -> bool:
+        """Return whether the block describes a table that is published, or that of messages."""
+        numbers = self._numbers_of(block, np.flatnonzero(block.types == EventType.TABLE_MAP))
+        return any(self._published[it] is not None for it in np.unique(numbers).tolist())
+
     def _refuse(self, block: EventBlock, unfit: _UnfitTable, places: Ints) -> None:
         """Raise RefusedChange for the first row of a table that does not fit, since its article was reinitialized."""
         of, begins_after = transactions(block), unfit.article.begins_after
@@ -135,7 +140,7 @@ class Decoder:
         events = np.flatnonzero(is_rows | (block.types == EventType.TABLE_MAP))
         is_map = block.types[events] == EventType.TABLE_MAP
         maps = np.full(len(events), -1, dtype=np.int64)
-        maps[is_map] = [self._number_of(block, at) for at in events[is_map].tolist()]
+        maps[is_map] = self._numbers_of(block, events[is_map])
         at = block.starts[events] + HEADER_BYTES
         ids = block.data.numbers(at, "<u4") | block.data.numbers(at + 4, "<u2") << 32
         order = np.argsort(ids, kind="stable")
@@ -148,6 +153,22 @@ class Decoder:
         if not same[rows].all():
             raise DataError("the binary log has rows of a table that it does not describe")
         return events[rows], found[rows]
+
+    def _numbers_of(self, block: EventBlock, maps: Ints) -> Ints:
+        """Return which table each of these TABLE_MAP events describes: most say the same as the first with their
+        number."""
+        starts = block.starts[maps] + HEADER_BYTES
+        lengths = block.ends[maps] - starts
+        numbers = np.full(len(maps), -1, dtype=np.int64)
+        for first in np.unique(block.data.numbers(starts, "<u4"), return_index=True)[1].tolist():
+            is_same = (lengths == lengths[first]) & (numbers < 0)
+            for word in (*range(0, int(lengths[first]) - 8, 8), int(lengths[first]) - 8):
+                words = block.data.numbers(starts + word, "<i8")
+                is_same &= words == words[first]
+            numbers[is_same] = self._number_of(block, int(maps[first]))
+        for at in np.flatnonzero(numbers < 0).tolist():
+            numbers[at] = self._number_of(block, int(maps[at]))
+        return numbers
 
     def _number_of(self, block: EventBlock, at: int) -> int:
         body = block.data.bytes[block.starts[at] + HEADER_BYTES + 6 : block.ends[at]].tobytes()

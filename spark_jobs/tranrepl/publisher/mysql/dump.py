@@ -5,9 +5,12 @@ Source: MariaDB and MySQL, `COM_BINLOG_DUMP`.
 
 from __future__ import annotations
 
+import secrets
+import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pymysql
@@ -27,70 +30,96 @@ _LARGEST = 0xFFFFFF
 _ERROR, _END = 0xFF, 0xFE
 _LOST = 1236
 """The file is gone, or the place is none in it."""
+HEARTBEAT_SECONDS = 5.0
+"""So long after the last event, the server of a log that is followed sends one that says that it is there."""
 _BEFORE = {
     Flavor.MARIADB: ("SET @master_binlog_checksum = 'CRC32'", "SET @mariadb_slave_capability = 4"),
     Flavor.MYSQL: ("SET @source_binlog_checksum = 'CRC32'",),
 }
+_HEARTBEAT = "SET @master_heartbeat_period = %s, @source_heartbeat_period = %s"
 
 
 @contextmanager
-def dumping(connection: Connection, where: str, flavor: Flavor, file: str, offset: int) -> Iterator[BinlogDump]:
-    """Begin to read the log from there, to its end as it is when that is reached."""
+def dumping(
+    connection: Connection, where: str, flavor: Flavor, file: str, offset: int, *, follows: bool = False
+) -> Iterator[BinlogDump]:
+    """Begin to read the log from there, to its end as it is when that is reached; or to follow it."""
     with connect(connection) as session:
-        yield BinlogDump(session, where, flavor, file, offset)
+        yield BinlogDump(session, where, flavor, file, offset, follows=follows)
 
 
 class BinlogDump:
     """The stream of events from a place on, in chunks."""
 
-    def __init__(self, session: Session, where: str, flavor: Flavor, file: str, offset: int) -> None:
+    def __init__(
+        self, session: Session, where: str, flavor: Flavor, file: str, offset: int, *, follows: bool = False
+    ) -> None:
         self._driver = session.driver
         self._where = where
+        self._follows = follows
+        self._rest = b""
         for statement in (*_BEFORE[flavor], "SET SESSION net_write_timeout = 3600"):
             session.execute(statement)
-        command = struct.pack("<IHI", offset, _NON_BLOCKING, 0) + file.encode()
+        if follows:
+            session.execute(_HEARTBEAT, 2 * [int(HEARTBEAT_SECONDS * 1_000_000_000)])
+        # Of two that follow under one number, the server ends the first; one without a number cannot follow.
+        flags, number = (0, 1 << 31 | secrets.randbits(31)) if follows else (_NON_BLOCKING, 0)
+        command = struct.pack("<IHI", offset, flags, number) + file.encode()
         self._driver._execute_command(_COM_BINLOG_DUMP, command)  # type: ignore[attr-defined]
+        if follows:
+            self._socket.setblocking(False)
+
+    @property
+    def _socket(self) -> Any:
+        return self._driver._sock  # type: ignore[attr-defined]
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when something arrives."""
+        return int(self._socket.fileno())
 
     def chunks(self) -> Iterator[tuple[Bytes, list[int]]]:
-        """Yield bytes, and where each whole event in them begins. Raises ReplicationError."""
-        socket = self._driver._sock  # type: ignore[attr-defined]
-        rest = b""
-        while True:
-            buffer = bytearray(max(_CHUNK, 2 * len(rest)))
-            buffer[: len(rest)] = rest
-            filled, at, is_over, starts = len(rest), 0, False, list[int]()
+        """Yield bytes, and where each whole event in them begins; of a log that is followed those that have arrived, as
+        often as it is asked. Raises ReplicationError."""
+        is_over = is_waiting = False
+        while not (is_over or is_waiting):
+            buffer = bytearray(max(_CHUNK, 2 * len(self._rest)))
+            filled, at, starts = len(self._rest), 0, list[int]()
+            buffer[:filled] = self._rest
             while not is_over and at < _CHUNK // 2 and filled < len(buffer):
                 try:
-                    count = socket.recv_into(memoryview(buffer)[filled:])
+                    count = self._socket.recv_into(memoryview(buffer)[filled:])
+                except (BlockingIOError, ssl.SSLWantReadError):
+                    is_waiting = True
+                    break
                 except OSError as error:
                     raise translate(self._where, error) from error
-                if count == 0:
+                if count:
+                    filled += count
+                    at, is_over = self._walk(buffer, at, filled, starts)
+                if not count or (is_over and self._follows):
                     raise TransientError(f"{self._where}: the server has ended the stream of its log")
-                filled += count
-                at, is_over = self._walk(buffer, at, filled, starts)
+            self._rest = bytes(memoryview(buffer)[at:filled])
             if starts:
                 yield np.frombuffer(buffer, dtype=np.uint8)[:at], starts
-            if is_over:
-                return
-            rest = bytes(memoryview(buffer)[at:filled])
 
     def _walk(self, buffer: bytearray, at: int, filled: int, starts: list[int]) -> tuple[int, bool]:
         """Add where the whole events begin of the packets from `at` on; return where they end, and whether the stream
         is over."""
-        size_of = struct.Struct("<I").unpack_from
+        header_of, add = struct.Struct("<IB").unpack_from, starts.append
         while at + _HEADER < filled:
-            size = size_of(buffer, at)[0] & _LARGEST
+            size, status = header_of(buffer, at)
+            size &= _LARGEST
             end = at + _HEADER + size
             if size == _LARGEST:
                 end = self._join(buffer, at, filled) or filled + 1
             if end > filled:
                 break
-            status = buffer[at + _HEADER]
-            if status == _END and size < 9:
-                return at, True
-            if status == _ERROR:
-                raise self._error(bytes(buffer[at + _HEADER : end]))
-            starts.append(at + _HEADER + 1)
+            if status:
+                if status == _END and size < 9:
+                    return at, True
+                if status == _ERROR:
+                    raise self._error(bytes(buffer[at + _HEADER : end]))
+            add(at + _HEADER + 1)
             at = end
         return at, False
 

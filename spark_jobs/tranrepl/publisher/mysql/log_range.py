@@ -115,7 +115,7 @@ class BinlogRange:
     def _parts(self) -> Iterator[LogPart]:
         if self.up_to <= self.start:
             return
-        reading = _Reading(self)
+        reading = Reading(self)
         place = place_of(self.start)
         file, offset = self.log.file(file_of(place)), offset_of(place)
         with dumping(self.log.connection, self.where, self.log.flavor, file, offset) as dump:
@@ -128,7 +128,31 @@ class BinlogRange:
                     return
 
 
-class _Reading:
+class GroupsToCome:
+    """Blocks of a log, until each group in them has its end."""
+
+    def __init__(self) -> None:
+        self.open: list[EventBlock] = []
+        """Events from the beginning of a group whose end has not come."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(it.data.length for it in self.open)
+
+    def add(self, block: EventBlock) -> tuple[EventBlock, Groups] | None:
+        """Take in a block; return what comes before a group that is open, and its groups. None where none ends in the
+        block."""
+        self.open.append(block)
+        if not np.isin(block.types, _MAY_END).any():
+            return None
+        whole = joined(self.open)
+        groups = find_groups(whole)
+        open_from = len(whole.starts) if groups.open_from is None else groups.open_from
+        self.open = [] if groups.open_from is None else [compact(whole.chosen(slice(open_from, None)))]
+        return whole.chosen(slice(open_from)), groups
+
+
+class Reading:
     """One reading of a range, from block to block."""
 
     def __init__(self, of: BinlogRange) -> None:
@@ -139,8 +163,7 @@ class _Reading:
         )
         self._readers = of.messages.readers()
         self._prepared = PreparedTransactions(find=partial(prepared_before, of.log))
-        self._waiting: list[EventBlock] = []
-        """Events from the beginning of a group whose end has not come."""
+        self._to_come = GroupsToCome()
         self._transactions = 0
         self._bytes = 0
         self._has_begun = False
@@ -149,21 +172,23 @@ class _Reading:
 
     def part(self, block: EventBlock) -> LogPart | None:
         """Take in a block; the part that its whole groups are, None where no group ends in it."""
-        self._waiting.append(block)
-        if sum(it.data.length for it in self._waiting) > _MOST_BYTES:
+        found = self._to_come.add(block)
+        if self._to_come.bytes > _MOST_BYTES:
             raise DataError(
                 f"{self._range.where}: a transaction is larger than {_MOST_BYTES >> 20:,} MB in the log, which is more "
                 "than can be read",
                 remedy=f"change that many rows in several transactions; now {REINITIALIZE}",
             )
-        if not np.isin(block.types, _MAY_END).any():
-            return None
-        whole = joined(self._waiting)
-        groups = find_groups(whole)
-        open_from = len(whole.starts) if groups.open_from is None else groups.open_from
-        self._waiting = [] if groups.open_from is None else [compact(whole.chosen(slice(open_from, None)))]
-        groups = self._within(whole, groups)
-        return self._part(whole, groups) if len(groups.begins) else None
+        return None if found is None else self.of_groups(*found)
+
+    def of_groups(self, block: EventBlock, groups: Groups) -> LogPart | None:
+        """Return the part that a block of whole groups is; None where it has none."""
+        groups = self._within(block, groups)
+        return self._part(block, groups) if len(groups.begins) else None
+
+    def is_of_others(self, block: EventBlock, groups: Groups) -> bool:
+        """Return whether a block of whole groups has nothing but rows of tables that are not published."""
+        return groups.is_plain and not len(groups.statements) and not self._decoder.has_published(block)
 
     def _within(self, block: EventBlock, groups: Groups) -> Groups:
         """Return the groups before the range's end, and up to where a limit is reached."""
@@ -380,15 +405,13 @@ def prepared_before(log: ServerLog, xid: Xid, before: int) -> list[bytes] | None
 
 
 def _prepared_in(log: ServerLog, file: int, xid: Xid, before: int) -> list[bytes] | None:
-    prepared, waiting = PreparedTransactions(), list[EventBlock]()
+    prepared, to_come = PreparedTransactions(), GroupsToCome()
     with dumping(log.connection, log.where, log.flavor, log.file(file), FIRST_EVENT) as dump:
         cursor = LogCursor(file, FIRST_EVENT)
         for data, starts in dump.chunks():
-            waiting.append(cursor.block(data, starts))
-            if np.isin(waiting[-1].types, _MAY_END).any():
-                whole = joined(waiting)
-                groups = find_groups(whole)
-                waiting = [] if groups.open_from is None else [compact(whole.chosen(slice(groups.open_from, None)))]
+            found = to_come.add(cursor.block(data, starts))
+            if found is not None:
+                whole, groups = found
                 wanted = np.isin(whole.types[groups.ends], _MAY_PREPARE) & (whole.places[groups.ends] < before)
                 if wanted.any():
                     prepared.plain(whole, replace(groups, begins=groups.begins[wanted], ends=groups.ends[wanted]))

@@ -12,6 +12,10 @@ FIRST_EVENT = 4
 _OFFSET = (1 << OFFSET_BITS) - 1
 
 
+NO_END = Position(((1 << 63) - 1).to_bytes(POSITION_BYTES, "big"))
+"""After each place there is."""
+
+
 def position_of(place: int) -> Position:
     """Return a place in the log as neutral code has it."""
     return Position((place * MARKS).to_bytes(POSITION_BYTES, "big"))

@@ -42,10 +42,12 @@ from tranrepl.publisher.mysql.catalogue import (
 from tranrepl.publisher.mysql.continuity import LogHistory
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.log_range import BinlogRange
+from tranrepl.publisher.mysql.log_stream import BinlogStream
 from tranrepl.publisher.mysql.message_table import MESSAGES, MessageTable
 from tranrepl.publisher.mysql.messages import MessageReading
 from tranrepl.publisher.mysql.positions import (
     FIRST_EVENT,
+    NO_END,
     BinlogPositions,
     place_of,
     position_of,
@@ -63,7 +65,7 @@ _SYSTEM = {
     # Subscribers have room for 32 letters.
     Flavor.MYSQL: "REPLACE(@@server_uuid, '-', '')",
 }
-_PROBED = Limits(1 << 62, 1 << 62)
+_NO_LIMITS = Limits(1 << 62, 1 << 62)
 
 
 class LoggedSchemaChanges:
@@ -312,7 +314,7 @@ class MySqlPublisher:
 
     def probe(self, articles: Sequence[RegisteredArticle], start: Position, up_to: Position) -> Probe:
         empty_up_to = start
-        for part in self.log_range(articles, start, up_to, _PROBED, schema=SchemaReading()).changes():
+        for part in self.log_range(articles, start, up_to, _NO_LIMITS, schema=SchemaReading()).changes():
             if part.refusal or part.unreadable or part.limit_reached or part.notices or part.unsigned:
                 return Probe(True, empty_up_to)
             if part.changes is not None and (part.changes.sets or part.changes.messages):
@@ -338,8 +340,8 @@ class MySqlPublisher:
 
     def log_stream(
         self, articles: Sequence[RegisteredArticle], start: Position, schema: SchemaReading | None = None
-    ) -> None:
-        """Return None: the log is read by ranges."""
+    ) -> BinlogStream:
+        return BinlogStream(self.log_range(articles, start, NO_END, _NO_LIMITS, schema=schema))
 
     def write_script(self, script: Script) -> None:
         self._messages.write(MessageKind.SCRIPT, script.message)

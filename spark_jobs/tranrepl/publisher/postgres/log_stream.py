@@ -189,6 +189,9 @@ class OpenPostgresStream:
             found = partitions(session, [it.source_object_id for it in self.log.articles])
         return not unknown.isdisjoint(it.object_id for it in found)
 
+    def proof(self, registered: str | None, last: bytes | None) -> None:
+        """Return None: a log that is followed as it is written needs no proof besides its identity."""
+
     def confirm(self, position: Position) -> None:
         self.confirmed, self._confirmed_at = max(self.confirmed, lsn_of(position)), time.monotonic()
         self._say()
