@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from support.mariadb import MariaDbServer
 from support.publishers import PublisherSite, Registered, mariadb_under_test
-from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, MustBeReinitializedError
+from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, DataError, MustBeReinitializedError
+from tranrepl.publisher.log_range import LogReadError
 
 _INSERT = "INSERT INTO t VALUES (1, 'x', NULL)"
 _OTHERS = "INSERT INTO u VALUES (1, 'x', NULL)"
@@ -92,3 +95,27 @@ def test_a_log_that_was_begun_again_is_refused_though_it_fits(
     assert error is not None
     assert error.report.number == INCONSISTENT_DISTRIBUTION_DATABASE
     assert "it was reset, or the server was restored" in error.report.message
+
+
+def test_an_event_that_is_damaged_in_its_file_is_an_error_that_names_its_place(
+    mariadb_shop: MariaDbServer, site: PublisherSite
+) -> None:
+    site.server.execute(_INSERT, "INSERT INTO t VALUES (2, 'a text', NULL)", "FLUSH BINARY LOGS")
+    with site.opened() as publisher:
+        changes, end = site.read(publisher), publisher.end_of_log()
+        assert len(changes) == 2
+        file = mariadb_shop.log_file(publisher.log.file(1))  # type: ignore[attr-defined]
+        content = file.read_bytes()
+        place = content.index(b"a text")
+        file.write_bytes(content.replace(b"a text", b"a tent"))
+        try:
+            with pytest.raises(LogReadError) as caught:
+                site.read(publisher, up_to=end)
+        finally:
+            file.write_bytes(content)
+    error = caught.value.error
+    assert isinstance(error, DataError)
+    named = re.search(r"file 000001, offset (\d+) is damaged", error.message)
+    assert named is not None
+    # It is in that event, and the next one begins behind it.
+    assert int(named[1]) < place < int(named[1]) + int.from_bytes(content[int(named[1]) + 9 :][:4], "little")

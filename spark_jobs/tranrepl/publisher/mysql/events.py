@@ -7,11 +7,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import DataError
+from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import Bools, Bytes, Ints
 from tranrepl.publisher.mysql.row_places import LogBytes
 from tranrepl.publisher.mysql.table_maps import Flavor, Reader
@@ -20,6 +22,14 @@ HEADER_BYTES = 19
 _CHECKSUM_BYTES = 4
 _ARTIFICIAL = 0x20
 _LOW = 0xFFFFFFFF
+_PACKET_BYTES = 5
+"""What lies before an event in the stream: a packet's header and status."""
+_CHECKSUM_OF_ALL = 0x2144DF1C
+"""CRC32 of any bytes with their own CRC32 behind them."""
+_TO_THE_NEXT = np.frombuffer(b"\x00\x80\xfd\xfb\xab", dtype=np.uint8)
+"""Behind them, these bring the register of CRC32 to where it begins: the next such bytes leave it where the first have.
+So one pass over many events that have these between them tells whether all have their checksums; one for each event
+costs more than to decode it."""
 OFFSET_BITS = 37
 """A place in the log is a number: the file's, above so many bits of the offset in it."""
 
@@ -144,6 +154,10 @@ class LogCursor:
         if part.start == part.stop:
             return
         is_of_file = self._is_of_file(log, starts[part], types[part])
+        if self._checksums and not _have_checksums(log, starts[part], ends[part]):
+            wrong = next(at for at in range(part.start, part.stop) if not _has_checksum(log, starts[at], ends[at]))
+            self.offset += int(sizes[part.start : wrong][is_of_file[: wrong - part.start]].sum())
+            raise self._damaged()
         said = log.numbers(starts[part] + 13, "<u4")
         known = is_of_file & (said != 0)
         # Four bytes have no room for what is beyond 4 GiB; a server leaves out events that were not asked for, and
@@ -161,6 +175,13 @@ class LogCursor:
             ends[part] -= _CHECKSUM_BYTES
         self.offset = int(offsets[-1])
 
+    def _damaged(self) -> DataError:
+        return DataError(
+            f"the event of the binary log at {self.text()} is damaged: it does not have its checksum",
+            remedy="at the server, `mariadb-binlog` or `mysqlbinlog` with --verify-binlog-checksum tells whether its "
+            f"file is. If so, FLUSH BINARY LOGS there, and {REINITIALIZE}",
+        )
+
     def _is_of_file(self, log: LogBytes, starts: Ints, types: Ints) -> Bools:
         flags = log.numbers(starts + 17, "<u2")
         counts: Bools = (flags & _ARTIFICIAL == 0) & (types != EventType.HEARTBEAT)
@@ -170,6 +191,10 @@ class LogCursor:
         """Take in what a file begins or ends with."""
         start, size = int(starts[at]), int(sizes[at])
         event = log.bytes[start : start + size].tobytes()
+        if (event[-5] == 1 if types[at] == EventType.FORMAT_DESCRIPTION else self._checksums) and not _has_checksum(
+            log, starts[at], start + size
+        ):
+            raise self._damaged()
         said = int.from_bytes(event[13:17], "little")
         if types[at] == EventType.FORMAT_DESCRIPTION:
             ends[at] -= _CHECKSUM_BYTES
@@ -184,6 +209,19 @@ class LogCursor:
         body = event[HEADER_BYTES : int(ends[at]) - start]
         self.file = int(body[8:].rpartition(b".")[2])
         self.offset = int.from_bytes(body[:8], "little")
+
+
+def _have_checksums(log: LogBytes, starts: Ints, ends: Ints) -> bool:
+    """Return whether all of these events have their checksums. What lies between two of them is overwritten."""
+    follows = starts[1:] - ends[:-1] == _PACKET_BYTES
+    log.bytes[starts[1:][follows][:, None] + np.arange(-_PACKET_BYTES, 0)] = _TO_THE_NEXT
+    cuts = np.flatnonzero(~follows)
+    firsts, lasts = starts[np.concatenate([[0], cuts + 1])], ends[np.concatenate([cuts, [len(ends) - 1]])]
+    return all(map(partial(_has_checksum, log), firsts.tolist(), lasts.tolist()))
+
+
+def _has_checksum(log: LogBytes, start: int, end: int) -> bool:
+    return zlib.crc32(log.bytes.data[start:end]) == _CHECKSUM_OF_ALL
 
 
 @dataclass(frozen=True, slots=True)

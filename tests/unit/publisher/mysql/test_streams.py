@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tranrepl.errors import DataError
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import MARKS
@@ -44,11 +45,28 @@ def stream_of(file: str) -> dict[str, Any]:
     return found
 
 
+_PACKET = b"12345"
+"""What is before an event in a server's stream."""
+
+
 def block_of(stream: dict[str, Any]) -> EventBlock:
-    events = [bytes.fromhex(it) for it in stream["events_hex"]]
-    starts = np.concatenate([[0], np.cumsum([len(it) for it in events])])[:-1]
-    data = np.frombuffer(b"".join(events), dtype=np.uint8)
+    return _block([bytes.fromhex(it) for it in stream["events_hex"]])
+
+
+def _block(events: list[bytes]) -> EventBlock:
+    starts = np.cumsum([0, *(len(it) + len(_PACKET) for it in events)])[:-1] + len(_PACKET)
+    data = np.frombuffer(b"".join(_PACKET + it for it in events), dtype=np.uint8)
     return LogCursor(0, 0).block(data, starts.tolist())
+
+
+@pytest.mark.parametrize("file", STREAMS)
+def test_an_event_that_is_damaged_anywhere_is_an_error_and_no_other_row(file: str) -> None:
+    events = [bytes.fromhex(it) for it in stream_of(file)["events_hex"]]
+    for at, event in enumerate(events):
+        for place in (6, len(event) - 1):
+            damaged = event[:place] + bytes([event[place] ^ 0x10]) + event[place + 1 :]
+            with pytest.raises(DataError, match=r"file 0000\d\d,? .*offset \d+.* is damaged"):
+                _block([*events[:at], damaged, *events[at + 1 :]])
 
 
 def _articles(block: EventBlock) -> dict[TableName, RegisteredArticle]:
