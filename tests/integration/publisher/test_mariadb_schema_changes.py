@@ -153,6 +153,20 @@ def test_an_article_is_reinitialized_where_its_rows_are_not_known(
     shop.require_equal()
 
 
+@pytest.mark.slow_after(1)
+def test_a_partition_is_added_among_rows(shop: Shop) -> None:
+    shop.execute("ALTER TABLE item PARTITION BY RANGE (id) (PARTITION low VALUES LESS THAN (100))")
+    assert any("may have changed its rows" in it for it in shop.follow())
+    shop.execute(
+        "INSERT INTO item VALUES (3, 'low', 30)",
+        "ALTER TABLE item ADD PARTITION (PARTITION high VALUES LESS THAN (200) COMMENT 'DROP PARTITION low')",
+        "INSERT INTO item VALUES (150, 'high', 1)",
+        "UPDATE item SET id = id + 100 WHERE id = 3",
+    )
+    assert shop.follow() == ()
+    shop.require_equal()
+
+
 def test_an_article_ends_with_its_table_and_indexes_stay_at_the_publisher(shop: Shop) -> None:
     shop.execute(
         "CREATE UNIQUE INDEX by_name ON item (name)",

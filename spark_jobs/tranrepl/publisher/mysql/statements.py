@@ -69,6 +69,10 @@ _WITH_ROWS = re.compile(
     re.IGNORECASE,
 )
 """What makes ALTER TABLE change rows, or the table another one."""
+_ADDS_PARTITIONS = re.compile(
+    rf"ALTER\s+(?:ONLINE\s+)?TABLE\s+(?:IF\s+EXISTS\s+)?{_TABLE}\s+ADD\s+PARTITION\b", re.IGNORECASE
+)
+"""It does nothing else: rows move at most."""
 _MOVED = re.compile(
     rf"(?=\b(?:RENAME\s+COLUMN|CHANGE(?:\s+COLUMN)?)\s+(?:IF\s+EXISTS\s+)?(?P<old>{_NAME})\s+(?:TO\s+)?(?P<new>{_NAME})"
     rf"|\bDROP\s+(?:COLUMN\s+)?(?:IF\s+EXISTS\s+)?(?P<dropped>{_NAME}))",
@@ -162,6 +166,8 @@ def why_rows_unknown(query: Query, columns: Collection[str], added: Collection[s
     in_place = (altered is not None and text[:1].upper() == "A") or _INDEX.match(text) is not None
     # A backslash may be one of NO_BACKSLASH_ESCAPES: then strings end elsewhere.
     is_exact = not any(it in whole for it in (_UNDECODABLE, "\\")) and _EXECUTED_FROM.search(whole) is None
+    if is_exact and _ADDS_PARTITIONS.match(text):
+        return None
     if not is_exact or not in_place or _WITH_ROWS.search(plain):
         return "a statement may have changed its rows, and the log does not have them"
     known = {it.lower() for it in columns}
