@@ -7,7 +7,7 @@ collations. A condition is taken apart and written again: nothing but what is al
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,7 +22,7 @@ from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.mysql.session import Session, error_number, error_text, quoted, translated_errors
-from tranrepl.publisher.changes import Bools
+from tranrepl.publisher.changes import Bools, Ints
 from tranrepl.publisher.mysql.column_types import DeclaredType, declared
 
 _ALLOWED = (
@@ -131,11 +131,11 @@ class _Filter:
         return cls(found, ", ".join(("tranrepl_row FOR ORDINALITY", *listed)))
 
     def query(self) -> str:
-        """Return the statement that selects the numbers, from 1, of the rows for which it is true; their values are
-        bound, in JSON."""
+        """Return the statement that selects the numbers, from 1, of the rows for which it is true, as one text, and how
+        many these are; the rows' values are bound, in JSON."""
         columns, chosen = (it.replace("%", "%%") for it in (self.columns, self.condition.sql))
         made = f"JSON_TABLE(%s, '$[*]' COLUMNS ({columns})) AS tranrepl_rows"
-        return f"SELECT tranrepl_row FROM {made} WHERE {chosen}"  # noqa: S608 - quoted
+        return f"SELECT count(*), group_concat(tranrepl_row) FROM {made} WHERE {chosen}"  # noqa: S608 - quoted
 
 
 def _type(of: DeclaredType, charset: str | None, collation: str | None) -> str:
@@ -169,6 +169,7 @@ class MySqlRowFilters:
         self._session = session
         self._where = where
         with translated_errors(where):
+            session.execute(f"SET SESSION group_concat_max_len = {10 * _AT_ONCE}")
             ((most,),) = session.execute("SELECT @@max_allowed_packet")
             self._filters = {it.article_id: self._filter(it) for it in articles if it.filter is not None}
         self._most_bytes = int(most) // _MOST_OF_PACKET
@@ -191,30 +192,30 @@ class MySqlRowFilters:
         values = list(zip(*(it.take(pa.array(first)).to_pylist() for it in columns), strict=True))
         answers = np.zeros(len(values), dtype=np.bool_)
         for at in range(0, len(values), _AT_ONCE):
-            for place in self._true(article, values[at : at + _AT_ONCE]):
-                answers[at + place] = True
+            answers[at + self._true(article, values[at : at + _AT_ONCE])] = True
         found: Bools = answers[codes]
         return found
 
-    def _true(self, article: RegisteredArticle, values: Sequence[tuple[str | None, ...]]) -> Iterator[int]:
-        """Yield the places of the rows for which the filter is true."""
+    def _true(self, article: RegisteredArticle, values: Sequence[tuple[str | None, ...]]) -> Ints:
+        """Return the places of the rows for which the filter is true."""
         text = json.dumps(values, ensure_ascii=False)
         if len(text.encode()) > self._most_bytes:
             if len(values) == 1:
                 raise self._error(article, "the values that it reads of a row are longer than max_allowed_packet")
             half = len(values) // 2
-            yield from self._true(article, values[:half])
-            yield from (half + it for it in self._true(article, values[half:]))
-            return
+            return np.concatenate([self._true(article, values[:half]), half + self._true(article, values[half:])])
         try:
-            found = self._session.execute(self._filters[article.article_id].query(), [text])
+            ((count, numbers),) = self._session.execute(self._filters[article.article_id].query(), [text])
         except pymysql.err.Error as error:
             is_data = isinstance(error, pymysql.err.DataError | pymysql.err.ProgrammingError)
             if is_data or error_number(error) == _OUT_OF_RANGE:
                 raise self._error(article, error_text(error)) from error
             with translated_errors(self._where):
                 raise error
-        yield from (int(row) - 1 for (row,) in found)
+        places = np.array((numbers or "").split(",") if count else [], dtype=np.int64) - 1
+        if len(places) != count:
+            raise self._error(article, "the server has cut its answer short")
+        return places
 
     def _error(self, article: RegisteredArticle, why: str) -> DataError:
         return DataError(
