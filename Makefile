@@ -77,6 +77,7 @@ bench: env java $(BENCH) ## Measure the jobs beside PostgreSQL's and MariaDB's o
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
 ifndef BENCH_ARGS
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.mariadb
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.mariadb_publisher
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.mssql
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.stored_bytes
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.fallbacks

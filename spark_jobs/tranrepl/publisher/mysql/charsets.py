@@ -57,7 +57,9 @@ class Charsets:
         """Return values that follow one another, and where each begins, as UTF-8. `offsets` has one entry more than
         there are values."""
         if charset in self.tables:
-            characters, widths = _utf8_of(tuple(self.tables[charset]))
+            characters, widths, has_ascii = _utf8_of(tuple(self.tables[charset]))
+            if has_ascii and not (data & 0x80).any():
+                return data, offsets
             width = widths[data]
             ends = np.concatenate([[0], np.cumsum(width)])
             chosen = np.arange(3)[None, :] < width[:, None]
@@ -75,10 +77,12 @@ def is_utf8(charset: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _utf8_of(table: tuple[str, ...]) -> tuple[Bytes, Ints]:
-    """Return each byte's character in UTF-8, shape (256, 3), and how many bytes that is."""
+def _utf8_of(table: tuple[str, ...]) -> tuple[Bytes, Ints, bool]:
+    """Return each byte's character in UTF-8, shape (256, 3), how many bytes that is, and whether the first half is
+    ASCII."""
     encoded = [it.encode() for it in table]
     characters = np.zeros((256, 3), dtype=np.uint8)
     for at, it in enumerate(encoded):
         characters[at, : len(it)] = list(it)
-    return characters, np.array([len(it) for it in encoded], dtype=np.int64)
+    has_ascii = encoded[:128] == [bytes([it]) for it in range(128)]
+    return characters, np.array([len(it) for it in encoded], dtype=np.int64), has_ascii
