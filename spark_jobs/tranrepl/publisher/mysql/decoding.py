@@ -12,6 +12,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, MARKS
+from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import (
     Bools,
     Buffer,
@@ -49,6 +50,8 @@ _FULL_METADATA = (
     "was logged before cannot be read"
 )
 
+_MOST_BYTES = (1 << 31) - 16
+"""Arrow's places of texts are of four bytes, with a sign."""
 _REGISTER = "`tranrepl setup FILE` registers the table as it is now, then `tranrepl reinitialize FILE`"
 
 
@@ -243,6 +246,13 @@ class _CellBuffer:
                 found.starts[:, place] = texts.starts + self._length
                 self._pieces.append(texts.made)
                 self._length += len(texts.made)
+        if self._length > _MOST_BYTES:
+            raise DataError(
+                f"table {published.table.name}: what a transaction changed takes more than {_MOST_BYTES >> 20:,} MB as "
+                "text, which is more than can be read",
+                remedy=f"change that many rows in several transactions; now {REINITIALIZE}",
+                article=str(published.article.source),
+            )
         return found
 
     def buffer(self) -> Buffer:

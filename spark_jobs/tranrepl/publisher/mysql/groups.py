@@ -35,6 +35,7 @@ _SAVEPOINT = re.compile(
 )
 _STANDALONE = 1
 """Flag of MariaDB's GTID event: one statement follows, and ends the group."""
+_PREPARED = 64
 _COMMIT, _ROLLBACK, _BEGIN = b"COMMIT", b"ROLLBACK", b"BEGIN"
 
 Xid = tuple[int, bytes, bytes]
@@ -81,6 +82,17 @@ def find_groups(block: EventBlock) -> Groups:
     is_xa = _begins_with(block, statements, b"XA ")
     is_plain = not (in_groups.any() or undone.any() or (~alone).any() or is_xa.any())
     return Groups(begins[is_whole], found, open_from, is_plain, statements)
+
+
+def is_prepared(block: EventBlock, begin: int) -> bool:
+    """Return whether MariaDB's event at the beginning of a group says that it prepares an XA transaction."""
+    flags = block.data.bytes[block.starts[begin] + HEADER_BYTES + 12]
+    return block.flavor is Flavor.MARIADB and bool(flags & _PREPARED)
+
+
+def is_undone(block: EventBlock, end: int) -> bool:
+    """Return whether a group's last event rolls it back."""
+    return bool(block.types[end] == EventType.QUERY) and read_query(block.body(end)).text == _ROLLBACK
 
 
 def _query_texts(block: EventBlock, at: Ints) -> tuple[Ints, Ints]:

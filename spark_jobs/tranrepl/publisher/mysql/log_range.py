@@ -18,12 +18,20 @@ from tranrepl.model.position import MARKS, Position
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.mysql.session import connect
 from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, Ints, PlacedSchemaChange, RefusedChange
+from tranrepl.publisher.changes import (
+    Buffer,
+    Changes,
+    ChangeSet,
+    Ints,
+    PlacedSchemaChange,
+    RefusedChange,
+    Transactions,
+)
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, RowFilters, TooLong
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
 from tranrepl.publisher.mysql.dump import dumping
-from tranrepl.publisher.mysql.events import EventBlock, EventType, LogCursor, Query, query_of, read_query
-from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, Xid, find_groups
+from tranrepl.publisher.mysql.events import HEADER_BYTES, EventBlock, EventType, LogCursor, Query, query_of, read_query
+from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, Xid, find_groups, is_prepared, is_undone
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
 from tranrepl.publisher.mysql.positions import FIRST_EVENT, BinlogPositions, file_of, offset_of, place_of, position_of
@@ -33,8 +41,10 @@ from tranrepl.publisher.mysql.schema_changes import Followed, NeedsArticleId, fo
 from tranrepl.publisher.mysql.server import ServerLog
 from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning, meanings
 
+_HELD_BYTES = 16 << 20
+"""A plain group that is larger is passed on in parts, before its end has come."""
 _MOST_BYTES = 1 << 30
-"""A group that is larger is refused: cells are places in a buffer of two gigabytes."""
+"""Another one that is larger is refused: cells are places in a buffer of two gigabytes."""
 _MAY_END = (
     EventType.XID,
     EventType.QUERY,
@@ -167,24 +177,82 @@ class Reading:
         self._transactions = 0
         self._bytes = 0
         self._has_begun = False
+        self._has_passed_on = False
+        """A part of the group that is open was."""
+        self._is_whole = False
+        """The group that is open waits for its end."""
         self.is_over = False
         self.is_limited = False
 
     def part(self, block: EventBlock) -> LogPart | None:
         """Take in a block; the part that its whole groups are, None where no group ends in it."""
         found = self._to_come.add(block)
+        if found is not None:
+            return self.of_groups(*found)
+        if self._to_come.bytes > _HELD_BYTES and not self._is_whole:
+            return self._beginning()
         if self._to_come.bytes > _MOST_BYTES:
             raise DataError(
                 f"{self._range.where}: a transaction is larger than {_MOST_BYTES >> 20:,} MB in the log, which is more "
-                "than can be read",
+                "than can be read of one that is compressed, has a savepoint or is prepared (XA)",
                 remedy=f"change that many rows in several transactions; now {REINITIALIZE}",
             )
-        return None if found is None else self.of_groups(*found)
+        return None
+
+    def _beginning(self) -> LogPart | None:
+        """Pass on what there is of the group that is open; None where that is not plain, or not in the range."""
+        started = time.perf_counter()
+        whole = joined(self._to_come.open)
+        groups = find_groups(whole)
+        if groups.open_from is None:
+            return None
+        whole = whole.chosen(slice(groups.open_from, None))
+        is_plain = groups.is_plain and not len(groups.statements) and not is_prepared(whole, 0)
+        if not is_plain or _begin_places(whole, np.array([0]))[0] >= place_of(self._range.up_to):
+            self._is_whole = True
+            return None
+        try:
+            changes = self._decoder.changes(whole)
+        except RefusedChange as refused:
+            self.is_over = True
+            return LogPart(None, unreadable=refused)
+        # A message of ours is alone in its transaction.
+        sets = [it for it in changes.sets if it.article is not self._message_article]
+        changes = self._of_the_rest(self._begun(replace(changes, sets=sets)), is_open=True)
+        size = self._to_come.bytes
+        self._to_come.open = [_heads(whole)]
+        self._has_passed_on = True
+        self._bytes += size
+        return LogPart(changes, message_bytes=size, decode_seconds=time.perf_counter() - started)
+
+    def _begun(self, changes: Changes) -> Changes:
+        schema, self._has_begun = None if self._has_begun else self._range.messages.schema, True
+        return begun_with(changes, schema)
+
+    def _of_the_rest(self, changes: Changes, *, is_open: bool = False) -> Changes:
+        """Return changes whose first transaction goes on, where some of it was passed on. `is_open`: so does the
+        last."""
+        of = changes.transactions
+        if is_open:
+            of = replace(of, whole=np.zeros(len(of.whole), dtype=np.bool_))
+        if self._has_passed_on:
+            of = Transactions(of.begins[1:], of.seqno[1:], of.time[1:], np.concatenate([[False], of.whole[2:]]))
+        return replace(changes, transactions=of)
 
     def of_groups(self, block: EventBlock, groups: Groups) -> LogPart | None:
         """Return the part that a block of whole groups is; None where it has none."""
         groups = self._within(block, groups)
-        return self._part(block, groups) if len(groups.begins) else None
+        if not len(groups.begins):
+            return None
+        if self._has_passed_on and is_undone(block, int(groups.ends[0])):
+            raise DataError(
+                f"{self._range.where}: a transaction of more than {_HELD_BYTES >> 20} MB in the log was rolled back, "
+                "and is there because it has changed a table without transactions",
+                remedy=f"change such tables in transactions of their own; now {REINITIALIZE}",
+            )
+        part = self._part(block, groups)
+        self._has_passed_on = self._is_whole = False
+        return part
 
     def is_of_others(self, block: EventBlock, groups: Groups) -> bool:
         """Return whether a block of whole groups has nothing but rows of tables that are not published."""
@@ -230,9 +298,8 @@ class Reading:
             if not count:
                 return LogPart(None, needs_article_id=True, redefinition=found.redefinition, limit_reached=True)
             last = int(groups.ends[-1])
-        schema, self._has_begun = None if self._has_begun else self._range.messages.schema, True
         changed = stop if isinstance(stop, Followed) else Followed()
-        changes = begun_with(_with_last(found.changes, changed.changes), schema)
+        changes = self._of_the_rest(self._begun(_with_last(found.changes, changed.changes)))
         size = int(block.ends[last] - block.starts[first])
         self._transactions += count
         self._bytes += size
@@ -366,6 +433,17 @@ def _begin_places(block: EventBlock, begins: Ints) -> Ints:
 
 def _first(groups: Groups, count: int) -> Groups:
     return replace(groups, begins=groups.begins[:count], ends=groups.ends[:count])
+
+
+def _heads(block: EventBlock) -> EventBlock:
+    """Return what begins a group, and the last description of each of its tables, in a block of their own."""
+    maps = np.flatnonzero(block.types == EventType.TABLE_MAP)[::-1]
+    _, last = np.unique(block.data.numbers(block.starts[maps] + HEADER_BYTES, "<i8"), return_index=True)
+    chosen = np.sort(np.concatenate([[0], maps[last]]))
+    starts, ends = block.starts[chosen], block.ends[chosen]
+    data = np.concatenate([block.data.bytes[at:to] for at, to in zip(starts.tolist(), ends.tolist(), strict=True)])
+    to = np.cumsum(ends - starts)
+    return EventBlock(LogBytes(data), to - (ends - starts), to, block.types[chosen], block.places[chosen], block.flavor)
 
 
 def joined(blocks: Sequence[EventBlock]) -> EventBlock:
