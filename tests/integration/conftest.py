@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
+from support.azure_server import AzureServer
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.kept_sessions import NEW_SESSIONS, kept_sessions
@@ -33,6 +34,14 @@ def no_airflow() -> Iterator[None]:
 def object_server(server_folder: Path) -> Iterator[ObjectServer]:
     """Yield the run's S3 server."""
     with ObjectServer(server_folder / "objects") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server(server_folder: Path) -> Iterator[AzureServer]:
+    """Yield the run's server of Azure's."""
+    AzureServer.require()
+    with AzureServer(server_folder / "blobs") as server:
         yield server
 
 

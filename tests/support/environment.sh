@@ -144,6 +144,7 @@ OTHERS="$VENV/servers"
 ensure_others() {
     ensure_other mysql-9.7 "Ver 9" sid mysql-server-core mysqld
     ensure_other mariadb-11.8 "Ver 11.8" trixie mariadb-server-core mariadbd
+    ensure_azurite
 }
 
 ensure_other() {
@@ -153,6 +154,26 @@ ensure_other() {
     if ! sh "$0" unpack "$@" >"$OTHERS/$1/log" 2>&1; then
         say "$1 cannot be had, its tests are skipped: $(tail -n 1 "$OTHERS/$1/log")"
     fi
+}
+
+# Azure's server for tests, of npm's packages. What reports on its use, and the databases that it may use, are left out:
+# that is three quarters of it.
+ensure_azurite() {
+    home="$OTHERS/azurite"
+    [ ! -e "$home/ready" ] || return 0
+    say "Installing Azure's server azurite of npm for the tests (about 20 s)"
+    mkdir -p "$home/none"
+    echo '{"name": "none", "version": "1.0.0"}' >"$home/none/package.json"
+    echo 'module.exports = {}' >"$home/none/index.js"
+    cat >"$home/package.json" <<EOF
+{"private": true, "dependencies": {"azurite": "3.37.0"},
+"overrides": {"applicationinsights": "file:none", "tedious": "file:none", "mysql2": "file:none"}}
+EOF
+    if ! npm install --prefix "$home" --ignore-scripts --no-audit --no-fund >"$home/log" 2>&1; then
+        say "azurite cannot be had, its tests are skipped: $(tail -n 1 "$home/log")"
+        return 0
+    fi
+    touch "$home/ready"
 }
 
 # usage: unpack NAME VERSION RELEASE PACKAGE PROGRAM

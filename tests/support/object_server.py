@@ -1,4 +1,5 @@
-"""An S3 server of one process, SeaweedFS, that belongs to one process: started on loopback, gone with its owner."""
+"""Servers of object storage that belong to one process: started on loopback, gone with their owner. SeaweedFS has S3's
+protocol."""
 
 from __future__ import annotations
 
@@ -9,27 +10,26 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import S3Store
+from obstore.store import AzureStore, S3Store
 
 from support.processes import dying_with_owner, free_port
 from tranrepl.connections import Connection
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 30.0
-# It makes seven by itself, and what a whole test run makes is more than the server may have.
-_ONE_VOLUME_A_BUCKET = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
 _PORTS = tuple(f"{it}.port{kind}" for it in ("master", "volume", "filer", "s3") for kind in ("", ".grpc"))
 
 
@@ -38,47 +38,32 @@ class ObjectServerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    name: str
-    secret: str
-    actions: tuple[str, ...]
-
-    @property
-    def settings(self) -> dict[str, object]:
-        keys = {"accessKey": self.name, "secretKey": self.secret}
-        return {"name": self.name, "credentials": [keys], "actions": self.actions}
-
-
-@dataclass(frozen=True, slots=True)
 class Bucket:
     """A store in a bucket of its own, and the connection that leads there."""
 
+    scheme: str
     name: str
     connection: Connection
 
     @property
     def store(self) -> str:
-        return f"s3://{self.name}/a/store"
+        return f"{self.scheme}://{self.name}/a/store"
 
 
-class ObjectServer:
+class BucketServer(ABC):
     """One data directory in `home`, made for this server."""
+
+    scheme: ClassVar[str]
+    forbidden: ClassVar[str]
+    """The code of its answer to who may only read."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._log = home / "seaweedfs.log"
-        self._ports = {it: free_port() for it in _PORTS}
-        # An administrator's key makes the buckets that it names: ours may not.
-        self._admin = _identity("admin", "Admin", "Read", "Write", "List")
-        self._writer = _identity("writer", "Read", "Write", "List")
-        self._reader = _identity("reader", "Read", "List")
         self._numbers = count(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         self._home.mkdir(parents=True)
-        identities = [it.settings for it in (self._admin, self._writer, self._reader)]
-        (self._home / "s3.json").write_text(json.dumps({"identities": identities}))
         self.start()
         return self
 
@@ -88,36 +73,41 @@ class ObjectServer:
         self.kill()
 
     @property
-    def address(self) -> Connection:
-        return Connection("store", "aws", host="127.0.0.1", port=self._ports["s3.port"])
+    @abstractmethod
+    def endpoint(self) -> str: ...
+
+    @abstractmethod
+    def connection(self, *, may_write: bool = True) -> Connection:
+        """Return a connection that may not administer the server."""
+
+    @abstractmethod
+    def make_bucket(self, bucket: str) -> None: ...
 
     @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._ports['s3.port']}"
+    @abstractmethod
+    def _command(self) -> list[str]: ...
+
+    @property
+    @abstractmethod
+    def _environment(self) -> dict[str, str]:
+        """What it has beside ours."""
+
+    @abstractmethod
+    def _client(self, bucket: str) -> S3Store | AzureStore:
+        """Return an administrator's."""
 
     def start(self) -> None:
         """Start it, with what it had."""
-        data = self._home / "data"
-        data.mkdir(exist_ok=True)
-        command = [
-            str(Path(sys.executable).with_name("weed")),
-            *("server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=2000"),
-            *("-master.volumeSizeLimitMB=64", "-volume.minFreeSpace=1MiB", "-master.telemetry=false"),
-            *("-s3", f"-s3.config={self._home / 's3.json'}", "-s3.iam=false", "-s3.autoCreateBucket=false"),
-            *("-s3.port.iceberg=0", "-s3.port.lance=0"),
-            *(f"-{name}={port}" for name, port in self._ports.items()),
-        ]
-        with self._log.open("ab") as log:
+        (self._home / "data").mkdir(exist_ok=True)
+        log = self._home / "log"
+        with log.open("ab") as file:
             self._process = subprocess.Popen(
-                dying_with_owner(command, signal.SIGKILL),
-                stdout=log,
-                stderr=log,
+                dying_with_owner(self._command, signal.SIGKILL),
+                stdout=file,
+                stderr=file,
                 cwd=self._home,
-                env=os.environ | _ONE_VOLUME_A_BUCKET,
+                env=os.environ | self._environment,
             )
-        self._wait()
-
-    def _wait(self) -> None:
         until = time.monotonic() + _START_SECONDS
         while time.monotonic() < until:
             try:
@@ -128,7 +118,7 @@ class ObjectServer:
                 time.sleep(0.1)
             else:
                 return
-        raise ObjectServerError(self._log.read_text(errors="replace")[-2000:])
+        raise ObjectServerError(log.read_text(errors="replace")[-2000:])
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -140,16 +130,11 @@ class ObjectServer:
             self._process.wait(_STOP_SECONDS)
             self._process = None
 
-    def make_bucket(self, bucket: str) -> None:
-        address = obstore.sign(self._client(bucket), "PUT", "", timedelta(minutes=1))
-        with urlopen(Request(address, method="PUT")) as answer:  # noqa: S310 — our own server's
-            answer.read()
-
     def new_bucket(self) -> Bucket:
         """Return a new one, whose name is no answer."""
         name = f"expired-403-{next(self._numbers)}"
         self.make_bucket(name)
-        return Bucket(name, self.connection())
+        return Bucket(self.scheme, name, self.connection())
 
     def objects(self, bucket: str) -> list[str]:
         """Return the names of all that is there."""
@@ -164,8 +149,68 @@ class ObjectServer:
     def delete(self, bucket: str, name: str) -> None:
         obstore.delete(self._client(bucket), [name])
 
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    name: str
+    secret: str
+    actions: tuple[str, ...]
+
+    @property
+    def settings(self) -> dict[str, object]:
+        keys = {"accessKey": self.name, "secretKey": self.secret}
+        return {"name": self.name, "credentials": [keys], "actions": self.actions}
+
+
+class ObjectServer(BucketServer):
+    """SeaweedFS."""
+
+    scheme = "s3"
+    forbidden = "AccessDenied"
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self._ports = {it: free_port() for it in _PORTS}
+        # An administrator's key makes the buckets that it names: ours may not.
+        self._admin = _identity("admin", "Admin", "Read", "Write", "List")
+        self._writer = _identity("writer", "Read", "Write", "List")
+        self._reader = _identity("reader", "Read", "List")
+
+    @property
+    def address(self) -> Connection:
+        return Connection("store", "aws", host="127.0.0.1", port=self._ports["s3.port"])
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._ports['s3.port']}"
+
+    @property
+    def _command(self) -> list[str]:
+        return [
+            str(Path(sys.executable).with_name("weed")),
+            *("server", f"-dir={self._home / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=2000"),
+            *("-master.volumeSizeLimitMB=64", "-volume.minFreeSpace=1MiB", "-master.telemetry=false"),
+            *("-s3", f"-s3.config={self._home / 's3.json'}", "-s3.iam=false", "-s3.autoCreateBucket=false"),
+            *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+            *(f"-{name}={port}" for name, port in self._ports.items()),
+        ]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        # It makes seven by itself, and what a whole test run makes is more than the server may have.
+        return {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
+
+    def start(self) -> None:
+        identities = [it.settings for it in (self._admin, self._writer, self._reader)]
+        (self._home / "s3.json").write_text(json.dumps({"identities": identities}))
+        super().start()
+
+    def make_bucket(self, bucket: str) -> None:
+        address = obstore.sign(self._client(bucket), "PUT", "", timedelta(minutes=1))
+        with urlopen(Request(address, method="PUT")) as answer:  # noqa: S310 — our own server's
+            answer.read()
+
     def connection(self, *, may_write: bool = True) -> Connection:
-        """Return a connection that may not administer the server."""
         identity = self._writer if may_write else self._reader
         return Connection(
             "store",

@@ -5,6 +5,7 @@ Python workers and the driver ask it themselves; no jars. A batch is one object,
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import re
@@ -16,7 +17,7 @@ from datetime import timedelta
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 
@@ -210,7 +211,7 @@ def _is_missing(what: str, text: str) -> bool:
 def _shown(text: str) -> str:
     """Return what the server said, without addresses."""
     if (said := _SAID.search(text)) is not None:
-        return f"{said['code']}: {said['message']}".rstrip(".: ")
+        return f"{said['code']}: {said['message'].partition(chr(10))[0]}".rstrip(".: ")
     status = _STATUS.search(text)
     return "it gives no answer" if status is None else next(filter(None, status.groups()))
 
@@ -274,18 +275,17 @@ def _client(store: ObjectStore) -> Any:
         "client_options": {"timeout": "30s", "connect_timeout": "10s"},
     }
     given: dict[str, Any]
+    endpoint = None if it is None else _endpoint(parts.scheme, it)
+    if endpoint is not None and endpoint.startswith("http:"):
+        settings["client_options"]["allow_http"] = True
     if parts.scheme == "s3":
-        endpoint = options.get("endpoint_url")
-        if endpoint is not None and endpoint.startswith("http:"):
-            settings["client_options"]["allow_http"] = True
         given = {"endpoint": endpoint, "region": options.get("region_name"), "credential_provider": _keys(it, options)}
         return S3Store(parts.netloc, **settings, **_given(given))
     if parts.scheme == "gs":
         given = {"service_account_key": options.get("keyfile_dict"), "service_account": options.get("key_path")}
         return GCSStore(parts.netloc, **settings, **_given(given))
-    given = {"sas_key": options.get("sas_token"), "account_key": options.get("account_key")}
-    if it is not None:
-        given |= {"account_name": it.login, "account_key": it.password or given["account_key"], "endpoint": it.host}
+    account = None if it is None else it.login
+    given = {"account_name": account, "endpoint": endpoint, "credential_provider": _azure_key(it, options)}
     return AzureStore(parts.netloc, **settings, **_given(given))
 
 
@@ -303,9 +303,15 @@ def _options(scheme: str, connection: Connection) -> Mapping[str, str]:
             f"{where}: of its extra is not used: {', '.join(unknown)}",
             remedy=f"allowed there: {', '.join(_USED_OPTIONS[scheme])}; without keys it is the machine's own identity",
         )
-    if _ENDPOINT.fullmatch(options.get("endpoint_url", "https://none")) is None:
-        raise ConfigurationError(f"{where}: endpoint_url is no address", remedy="allowed: https://host:port")
+    if _ENDPOINT.fullmatch(_endpoint(scheme, connection) or "https://none") is None:
+        what = "host" if scheme == "az" else "endpoint_url"
+        raise ConfigurationError(f"{where}: its {what} is no address", remedy="allowed: https://host:port")
     return options
+
+
+def _endpoint(scheme: str, connection: Connection) -> str | None:
+    """Return the address of a server that is not the one of the store's kind."""
+    return connection.host if scheme == "az" else used(connection.options).get("endpoint_url")
 
 
 def _keys(connection: Connection | None, options: Mapping[str, str]) -> Callable[[], Any] | None:
@@ -323,6 +329,17 @@ def _keys(connection: Connection | None, options: Mapping[str, str]) -> Callable
     token = options.get("aws_session_token")
     keys = {"access_key_id": key, "secret_access_key": secret, "expires_at": None}
     return lambda: keys if token is None else keys | {"token": token}
+
+
+def _azure_key(connection: Connection | None, options: Mapping[str, str]) -> Callable[[], Any] | None:
+    """Return what gives the connection's key or token, as `_keys` does. Raises ValueError where it is none."""
+    if key := (connection and connection.password) or options.get("account_key"):
+        base64.b64decode(key, validate=True)
+        return lambda: {"access_key": key, "expires_at": None}
+    if token := options.get("sas_token"):
+        pairs = parse_qsl(token.removeprefix("?"), strict_parsing=True)
+        return lambda: {"sas_token": pairs, "expires_at": None}
+    return None
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""A store on object storage, behind a real S3 server: the whole way, and what goes wrong there."""
+"""A store on object storage, behind a real server: the whole way, and what goes wrong there."""
 
 from __future__ import annotations
 
+import base64
 import itertools
 import os
 import pickle
@@ -17,11 +18,12 @@ from typing import Any
 import pytest
 
 from conftest import DatabasesFactory
+from support.azure_server import AzureServer
 from support.child_job import LOG_READER, ChildJob
 from support.continuous_delivery import delivering
 from support.continuous_reader import continuous_reader
 from support.failing_jobs import error_of
-from support.object_server import Bucket, ObjectServer
+from support.object_server import Bucket, BucketServer, ObjectServer
 from support.observed import distribution_rows, insert_transactions, stored_commands
 from support.proxy import Proxy
 from support.site import Site
@@ -38,15 +40,26 @@ from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, InternalError, TransientError
 from tranrepl.failpoint import Failpoint
 
+each_kind = pytest.mark.parametrize("server", ["s3", pytest.param("az", marks=pytest.mark.slow)], indirect=True)
+
 
 @pytest.fixture
-def server(object_server: ObjectServer) -> ObjectServer:
-    return object_server
+def server(request: pytest.FixtureRequest) -> BucketServer:
+    """Return the run's server, of S3's protocol where the test does not say of each kind."""
+    kind = getattr(request, "param", "s3")
+    found: BucketServer = request.getfixturevalue("object_server" if kind == "s3" else "azure_server")
+    return found
+
+
+@pytest.fixture
+def bucket(server: BucketServer) -> Bucket:
+    return server.new_bucket()
 
 
 MakeSite = Callable[..., Site]
 
 
+_ANOTHER_KEY = base64.b64encode(b"another").decode()
 _ITEM = "CREATE TABLE item (id int PRIMARY KEY, xact int, note text)"
 
 
@@ -67,11 +80,12 @@ def _reporting(**settings: object) -> dict[str, object]:
     return {"name": "reporting", "connection": "subscriber", **settings}
 
 
-def _batches(server: ObjectServer, bucket: Bucket) -> list[str]:
+def _batches(server: BucketServer, bucket: Bucket) -> list[str]:
     return [it for it in server.objects(bucket.name) if MARK not in it]
 
 
-def test_changes_pass_through_a_bucket(make_site: MakeSite, server: ObjectServer, bucket: Bucket) -> None:
+@each_kind
+def test_changes_pass_through_a_bucket(make_site: MakeSite, server: BucketServer, bucket: Bucket) -> None:
     site = make_site(SparkHere())
     assert server.objects(bucket.name) == [f"a/store/{MARK}"]
     assert check(site.topology).problems == []
@@ -87,12 +101,14 @@ def test_changes_pass_through_a_bucket(make_site: MakeSite, server: ObjectServer
     insert_transactions(site, 1)
     site.read_log().raise_error()
     # Without the file, the store's connection is found by the mark.
-    given = [replace(server.connection(), connection_id="other", password="another"), *site.connections.values()]  # noqa: S106
+    other = replace(server.connection(), connection_id="other", password=_ANOTHER_KEY)
+    given = [other, *site.connections.values()]
     ends = find_ends("purchasing", site.databases.distribution, given, LEFT_NOTHING, "test")
     tear_down(plan_teardown_at(ends), lambda _: None)
     assert server.objects(bucket.name) == []
 
 
+@each_kind
 @pytest.mark.spark
 def test_workers_of_spark_reach_the_bucket(make_site: MakeSite, spark: Any) -> None:
     site = make_site(spark, subscription_streams=2)
@@ -107,7 +123,7 @@ def test_workers_of_spark_reach_the_bucket(make_site: MakeSite, spark: Any) -> N
 
 
 def test_continuous_agents_gather_what_a_request_is_paid_for(
-    make_site: MakeSite, server: ObjectServer, bucket: Bucket
+    make_site: MakeSite, server: BucketServer, bucket: Bucket
 ) -> None:
     site = make_site(SparkHere())
     with continuous_reader(site) as reader, delivering(site) as delivery:
@@ -123,8 +139,12 @@ def test_continuous_agents_gather_what_a_request_is_paid_for(
     assert site.differences() == []
 
 
-@pytest.mark.parametrize("number", [12, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_small_batches_are_put_together(make_site: MakeSite, server: ObjectServer, bucket: Bucket, number: int) -> None:
+@pytest.mark.parametrize(
+    ("server", "number"),
+    [("s3", 12), pytest.param("s3", 2_000, marks=pytest.mark.slow), pytest.param("az", 100, marks=pytest.mark.slow)],
+    indirect=["server"],
+)
+def test_small_batches_are_put_together(make_site: MakeSite, server: BucketServer, bucket: Bucket, number: int) -> None:
     site = make_site(SparkHere())
     site.at_publisher(
         f"DO $$ BEGIN FOR n IN 1..{number} LOOP INSERT INTO item VALUES (n, n, n); COMMIT; END LOOP; END $$"
@@ -139,6 +159,7 @@ def test_small_batches_are_put_together(make_site: MakeSite, server: ObjectServe
     assert (done.batches, done.orphan_folders, _batches(server, bucket)) == (1, number, [])
 
 
+@each_kind
 def test_a_subscription_is_initialized_where_the_store_is_a_bucket(databases: DatabasesFactory, bucket: Bucket) -> None:
     site = Site(databases(), bucket, ["public.item"], SparkHere(), [_reporting(sync_type="automatic")])
     site.at_publisher(_ITEM)
@@ -155,12 +176,12 @@ def test_a_subscription_is_initialized_where_the_store_is_a_bucket(databases: Da
 
 @pytest.mark.slow
 def test_continuous_agents_follow_where_each_request_takes_15_ms_more(
-    make_site: MakeSite, server: ObjectServer
+    make_site: MakeSite, object_server: ObjectServer
 ) -> None:
     site = make_site(SparkHere())
-    with Proxy(server.address, delay=0.015) as proxy:
+    with Proxy(object_server.address, delay=0.015) as proxy:
         slow = f"http://127.0.0.1:{proxy.connection.port}"
-        given = server.connection()
+        given = object_server.connection()
         site.connections["store"] = replace(given, options={**given.options, "endpoint_url": slow})
         with continuous_reader(site) as reader, delivering(site) as delivery:
             for _ in range(30):
@@ -177,29 +198,32 @@ def _refusal(site: Site) -> ConfigurationError:
     """Return the one problem that `check` finds."""
     (problem,) = check(site.topology).problems
     assert isinstance(problem, ConfigurationError)
-    assert (site.connections["store"].password or "") not in str(problem)
+    used = site.connections["store"]
+    assert not [it for it in (used.password, used.options.get("sas_token")) if it and it in str(problem)]
     return problem
 
 
+@each_kind
 def test_what_keeps_the_store_from_being_used_is_named(
-    make_site: MakeSite, server: ObjectServer, bucket: Bucket
+    make_site: MakeSite, server: BucketServer, bucket: Bucket
 ) -> None:
     site = make_site(SparkHere())
     url = bucket.store
-    site.connections["store"] = replace(server.connection(), password="another")  # noqa: S106
-    problem = _refusal(site)
-    assert problem.message.startswith(f"distributor.store: {url} cannot be asked to write: SignatureDoesNotMatch: ")
-    assert problem.report.remedy == "let connection store read, write, list and delete there"
+    for wrong in (replace(server.connection(), password=_ANOTHER_KEY), replace(server.connection(), login="another")):
+        site.connections["store"] = wrong
+        problem = _refusal(site)
+        assert problem.message.startswith(f"distributor.store: {url} cannot be asked to write: ")
+        assert problem.report.remedy == "let connection store read, write, list and delete there"
     site.connections["store"] = server.connection(may_write=False)
-    assert f"{url} cannot be asked to write: AccessDenied" in _refusal(site).message
+    assert f"{url} cannot be asked to write: {server.forbidden}" in _refusal(site).message
     site.connections["store"] = replace(server.connection(), kind="postgres")
     assert "is of type 'postgres'" in _refusal(site).message
     options = {**server.connection().options, "role_arn": "arn:aws:iam::1:role/it"}
     site.connections["store"] = replace(server.connection(), options=options)
     assert "of its extra is not used: role_arn" in _refusal(site).message
     site.connections["store"] = server.connection()
-    _move(site, "s3://absent/store")
-    assert _refusal(site).message == "distributor.store: 's3://absent/store': there is no bucket absent"
+    _move(site, f"{server.scheme}://absent/store")
+    assert _refusal(site).message == f"distributor.store: '{server.scheme}://absent/store': there is no bucket absent"
 
 
 def _move(site: Site, store: str) -> None:
@@ -207,8 +231,9 @@ def _move(site: Site, store: str) -> None:
     site.publication = site.publication.model_copy(update={"distributor": distributor})
 
 
+@each_kind
 def test_a_batch_that_is_gone_is_damaged_and_a_bucket_that_is_gone_is_not(
-    make_site: MakeSite, server: ObjectServer, bucket: Bucket
+    make_site: MakeSite, server: BucketServer, bucket: Bucket
 ) -> None:
     site = make_site(SparkHere())
     insert_transactions(site, 1)
@@ -221,7 +246,7 @@ def test_a_batch_that_is_gone_is_damaged_and_a_bucket_that_is_gone_is_not(
     assert f"restore {bucket.store}/" in (error.remedy or "")
     server.put(bucket.name, name, kept[:-100])
     assert error_of(Site.deliver, site).damaged_batch
-    distribution_rows(site, "UPDATE mspublications SET store = 's3://absent/store'")
+    distribution_rows(site, f"UPDATE mspublications SET store = '{server.scheme}://absent/store'")
     error = error_of(Site.deliver, site)
     assert (error.kind, error.damaged_batch) == (ErrorKind.CONFIGURATION, False)
     assert "there is no bucket absent" in error.message
@@ -231,7 +256,7 @@ def test_a_batch_that_is_gone_is_damaged_and_a_bucket_that_is_gone_is_not(
     assert site.differences() == []
 
 
-def test_a_server_that_stalls_for_a_moment_costs_only_time(make_site: MakeSite, server: ObjectServer) -> None:
+def test_a_server_that_stalls_for_a_moment_costs_only_time(make_site: MakeSite, server: BucketServer) -> None:
     site = make_site(SparkHere())
     insert_transactions(site, 1)
     server.signal(signal.SIGSTOP)
@@ -240,8 +265,9 @@ def test_a_server_that_stalls_for_a_moment_costs_only_time(make_site: MakeSite, 
     assert site.differences() == []
 
 
+@each_kind
 def test_a_log_reader_that_is_killed_leaves_an_object_that_goes(
-    make_site: MakeSite, server: ObjectServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, server: BucketServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = make_site(None)
     insert_transactions(site, 1)
@@ -301,7 +327,7 @@ def _run_until_it_is_up(site: Site) -> None:
 
 
 def test_a_server_that_is_away_is_a_reason_to_run_again(
-    make_site: MakeSite, server: ObjectServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    make_site: MakeSite, server: BucketServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(object_store._TRIES, "max_retries", 1)
     object_store._client.cache_clear()
@@ -319,6 +345,7 @@ def test_a_server_that_is_away_is_a_reason_to_run_again(
     object_store._client.cache_clear()
 
 
+@each_kind
 def test_of_two_that_mark_a_store_the_first_one_does(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_at(bucket.store, bucket.connection)
     # Neither sees the other's.
@@ -335,7 +362,7 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         store_at("s3://bucket/store").read_text(MARK)
 
 
-def test_no_secret_is_shown_and_the_client_is_not_taken_over_a_fork(server: ObjectServer, bucket: Bucket) -> None:
+def test_no_secret_is_shown_and_the_client_is_not_taken_over_a_fork(server: BucketServer, bucket: Bucket) -> None:
     connection = server.connection()
     store = store_at(f"s3://{bucket.name}/store", connection)
     assert (connection.password or "-") not in repr(store)
@@ -351,8 +378,20 @@ def test_no_secret_is_shown_and_the_client_is_not_taken_over_a_fork(server: Obje
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+@pytest.mark.slow
+def test_a_connections_token_is_used_and_no_key_of_the_machine(
+    azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = azure_server.new_bucket()
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", azure_server.connection().password or "")
+    store = store_at(bucket.store, azure_server.connection(may_write=False))
+    assert store.read_text(MARK) is None
+    with pytest.raises(ConfigurationError, match=azure_server.forbidden):
+        store.write_text(MARK, "")
+
+
 def test_the_machines_own_identity_is_used_where_a_connection_has_no_keys(
-    server: ObjectServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    server: BucketServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = server.connection()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", connection.login or "")

@@ -18,7 +18,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 
 _ASKED = "Error performing PUT http://127.0.0.1:403/bucket/400/expired/x?sig=hidden in 3ms"
 _STATUS = f"Generic S3 error: {_ASKED} - Server returned non-2xx status code:"
-_BODY = "<?xml version='1.0'?><Error><Code>{}</Code><Message>In its words.</Message></Error>"
+_BODY = "<?xml version='1.0'?><Error><Code>{}</Code><Message>In its words.\nRequestId:1</Message></Error>"
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,7 @@ def test_answers_are_told_apart(text: str, kind: type[ReplicationError], message
     error = ObjectStore("s3://bucket/400/expired", None)._error("write", text, is_missing=False)
     assert type(error) is kind
     assert message in str(error)
+    assert "RequestId" not in str(error)
     assert "hidden" not in str(error)
 
 
@@ -116,6 +117,7 @@ def test_a_file_is_gone_where_the_store_says_so_and_not_a_proxy(
         ("gs://bucket/path", {"keyfile_dict": "hidden"}),
         ("gs://bucket/path", {"key_path": "/hidden/file"}),
         ("az://container/path", {"account_key": "hidden!"}),
+        ("az://container/path", {"sas_token": "hidden"}),
     ],
 )
 def test_what_no_client_can_be_made_of_is_to_be_corrected(url: str, options: dict[str, str]) -> None:
@@ -125,6 +127,12 @@ def test_what_no_client_can_be_made_of_is_to_be_corrected(url: str, options: dic
     with pytest.raises(ConfigurationError) as raised:
         store_at(url, connection).read_text("name")
     assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "http://a host"])
+def test_a_host_that_is_no_address_is_to_be_corrected(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="its host is no address"):
+        store_at("az://container/path", Connection("store", "wasb", host=host, login="shop")).read_text("name")
 
 
 def test_half_a_pair_of_keys_is_not_taken_for_none() -> None:
