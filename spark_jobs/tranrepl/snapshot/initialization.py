@@ -12,8 +12,10 @@
    begins (`end`).
 6. The distribution database activates the subscription (`activate`).
 
-A job that dies leaves the subscription initiated: the next one does all of it again. An article that joins an active
-subscription has no watermark of its own: its commands up to X are left out when the others' are delivered.
+A job that dies leaves the subscription initiated. The next one keeps the articles that were copied whole, with the X of
+before (`snapshot.copied_before`), and does all of it again for the others; the subscription begins with the least X. An
+article that began later than that, or joins an active subscription, has no watermark of its own: its commands up to its
+X are left out when the others' are delivered.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event, Thread
 from typing import Protocol
 
@@ -37,6 +39,7 @@ from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
 from tranrepl.next_steps import FINISH_BATCH
 from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
+from tranrepl.snapshot.copied_before import copied_before
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
 from tranrepl.snapshot.definitions import (
     bring_to_definitions,
@@ -115,19 +118,24 @@ def initialize(plan: OpenSnapshot, runner: Runner, history: SnapshotHistory) -> 
     shared = snapshot_problems(plan.opened.subscriber.where, plan.articles, others, schemas=able.schemas)
     for problem in (*plan.target.problems(plan.articles), *shared):
         raise problem
+    snapshot, kept = secrets.token_hex(8), copied_before(plan, history.say)
+    # First of all, so that no range is of another snapshot than the one that will be recorded.
+    plan.target.keep(snapshot, kept)
+    everything, plan = plan.articles, replace(plan, articles=tuple(it for it in plan.articles if it.name not in kept))
     database.snapshots.initiate(plan.opened.record, subscription, plan.names)
     reach(Failpoint.SNAPSHOT_INITIATED)
     timeout = plan.request.publication.publisher.snapshot_timeout
     with plan.publisher.snapshot(timeout, history.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
         database.snapshots.record_start(subscription, plan.names, exported.xact_seqno)
-        loading = _Loading(plan, exported, runner, history)
+        loading = _Loading(plan, exported, runner, history, snapshot)
         fence = loading.copy()
-    progress = loading.complete(fence)
-    database.snapshots.activate(subscription, plan.names, exported.xact_seqno, whole=plan.whole)
+    began = {it.name: kept.get(it.name, exported.xact_seqno) for it in everything}
+    watermark = min(began.values(), default=exported.xact_seqno) if plan.whole else None
+    progress = loading.complete(everything, fence, began, watermark)
+    database.snapshots.activate(subscription, began, watermark)
     reach(Failpoint.SNAPSHOT_ACTIVATED)
-    began = exported.xact_seqno.hex() if plan.whole else None
-    return JobResult(last_xact_seqno=began, snapshot=progress).noticing(loading.notices)
+    return JobResult(last_xact_seqno=watermark and watermark.hex(), snapshot=progress).noticing(loading.notices)
 
 
 def _refuse_half_delivered(plan: OpenSnapshot) -> None:
@@ -149,7 +157,7 @@ class _Loading:
     exported: Snapshot
     runner: Runner
     history: SnapshotHistory
-    snapshot: str = field(default_factory=lambda: secrets.token_hex(8))
+    snapshot: str
     notices: list[str] = field(default_factory=list)
     _ranges: list[TableRange] = field(default_factory=list)
     _looked: float = field(default_factory=time.monotonic)
@@ -186,23 +194,39 @@ class _Loading:
             for it in plan.articles:
                 by_name[it.name] = holder.ranges(it.article, None if it.name in order.at_once else each)
             self._ranges = [it for ranges in by_name.values() for it in ranges]
+            # Labels are looked at when all is loaded: until then nobody knows of these rows that they are right.
+            labelled = {it.name for it in plan.articles if it.article.definition and it.article.definition.enumerated}
+            self._expect({name: ranges for name, ranges in by_name.items() if name not in labelled})
             with self._same_labels(), self._reporting():
                 for level in order.levels:
                     self._load([it for name in level for it in by_name[name]])
+            self._expect({name: by_name[name] for name in labelled})
         return fence
 
-    def complete(self, fence: bytes) -> tuple[TableProgress, ...]:
-        """Build indexes and let the Subscriber begin, when nobody at the Publisher waits for the snapshot any more."""
-        plan, target = self.plan, self.plan.target
-        self._build()
-        target.finish(plan.articles, plan.foreign_keys.wanted)
+    def _expect(self, ranges: Mapping[str, Sequence[TableRange]]) -> None:
+        """Let another job keep these articles once these ranges are loaded."""
+        parts = [(it[0].article, len(it)) for it in ranges.values()]
+        self.plan.target.expect(self.snapshot, self.exported.xact_seqno, parts)
+
+    def complete(
+        self,
+        articles: Sequence[SnapshotArticle],
+        fence: bytes,
+        began: Mapping[str, bytes],
+        watermark: bytes | None,
+    ) -> tuple[TableProgress, ...]:
+        """Build indexes and let the Subscriber begin, when nobody at the Publisher waits for the snapshot any more;
+        `articles` are those that were copied before, too."""
+        target = self.plan.target
+        self._build(articles)
+        target.finish(articles, self.plan.foreign_keys.wanted)
         done = self._progress(target.loaded(self.snapshot))
         reach(Failpoint.SNAPSHOT_LOADED)
-        target.end(self.snapshot, plan.articles, fence, self.exported.xact_seqno, whole=plan.whole)
+        target.end(self.snapshot, began, fence, watermark)
         reach(Failpoint.SNAPSHOT_ENDED)
         return done
 
-    def _build(self) -> None:
+    def _build(self, articles: Sequence[SnapshotArticle]) -> None:
         """Build indexes, over as many sessions as ranges were copied by at a time."""
         opened = self.plan.opened
         self.history.say("The rows are copied. Indexes and constraints are being built.")
@@ -213,7 +237,7 @@ class _Loading:
 
         with ThreadPoolExecutor(self.runner.cores, "tranrepl-build") as executor:
             # Reading the results raises what stopped one.
-            list(executor.map(build, self.plan.articles))
+            list(executor.map(build, articles))
 
     def _load(self, ranges: Sequence[TableRange]) -> None:
         """Copy ranges until all are committed. What a killed task had not committed is copied again."""

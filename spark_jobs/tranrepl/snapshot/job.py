@@ -28,7 +28,7 @@ def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str,
     """Take the snapshots that articles wait for. The result, error or not, is in the history.
 
     This process holds the exported snapshot: tasks and executors may be lost, their ranges are copied again. Where it
-    is lost itself, the next job begins again.
+    is lost itself, the next job copies the tables that were not whole.
     """
     topology = Topology(request.publication, connections)
     with open_waiting(request, topology) as (opened, waiting):

@@ -85,9 +85,12 @@ SNAPSHOTS = sa.Table(
     _time(),
     sa.Column("created", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("deferred", _LONG_TEXT),
+    sa.Column("article_id", sa.Integer),
+    sa.Column("loading_seqno", _POSITION),
+    sa.Column("range_count", sa.Integer),
 )
-"""Row 0 of an article says whether setup made its table (`created`), and what is built after the load
-(`deferred`)."""
+"""Row 0 of an article says whether setup made its table (`created`), what is built after the load (`deferred`), and of
+the snapshot that loads it: by which definition, as of which transaction, and in how many ranges."""
 ARTICLES = sa.Table(
     "mssubscription_articles",
     METADATA,

@@ -94,6 +94,16 @@ class LoadedRange:
 
 
 @dataclass(frozen=True, slots=True)
+class CopiedArticle:
+    """An article of which all rows are committed, by a snapshot that did not end."""
+
+    article_id: int
+    """The definition that they were copied by."""
+    xact_seqno: bytes
+    """The last transaction that they show."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadOrder:
     """Articles by name: each level after the one before it; those of `at_once` in one piece."""
 

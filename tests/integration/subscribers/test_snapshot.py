@@ -76,9 +76,9 @@ def test_ranges_are_loaded_once_and_the_watermark_comes_last(plain_site: Site) -
         target.build(it)
         target.finish([it], [])
         with pytest.raises(FencedError):
-            target.end("given up", [it], fence, _START, whole=True)
+            target.end("given up", {it.name: _START}, fence, _START)
         assert FIRST_XACT_SEQNO < plain_site.watermark() < _START
-        target.end("second", [it], fence, _START, whole=True)
+        target.end("second", {it.name: _START}, fence, _START)
         assert target.loaded("second") == []
     with dialect.subscriber(plain_site.connection, KEY, "test") as subscriber:
         assert subscriber.initialized_articles() == {it.name: _START}
@@ -148,7 +148,7 @@ def test_what_is_done_with_rows_that_are_there(plain_site: Site, command: PreCre
             fence = target.begin("first", [it], whole=False, not_for_replication=False)
             target.build(it)
             target.finish([it], [])
-            target.end("first", [it], fence, _START, whole=False)
+            target.end("first", {it.name: _START}, fence, None)
             # What it began with stays known while the next one loads.
             target.begin("next", [it], whole=False, not_for_replication=False)
             with dialect.subscriber(plain_site.connection, KEY, "test") as subscriber:

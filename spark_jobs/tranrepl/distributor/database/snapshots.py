@@ -142,11 +142,9 @@ class Snapshots:
             if changed.rowcount != len(articles):
                 raise self._another_snapshot(subscription)
 
-    def activate(
-        self, subscription: SubscriptionRecord, articles: Sequence[str], xact_seqno: bytes, *, whole: bool
-    ) -> None:
-        """Let deliveries go on: the Subscriber has the snapshot that began there. `whole`: it is the subscription's
-        beginning.
+    def activate(self, subscription: SubscriptionRecord, began: Mapping[str, bytes], watermark: bytes | None) -> None:
+        """Let deliveries go on: the Subscriber has the rows of these articles; `began`: by article, the last
+        transaction that they show. Where the subscription as such begins, it does so with a watermark.
 
         Raises FencedError where another snapshot has begun since, ConfigurationError where the subscription was
         deactivated.
@@ -155,23 +153,25 @@ class Snapshots:
             status = self._locked_status(connection, subscription)
             if status is SubscriptionStatus.INACTIVE:
                 raise _deactivated(subscription)
-            changed = connection.execute(
-                msarticle_subscriptions.update()
-                .where(
-                    _articles_of(subscription, articles),
-                    msarticle_subscriptions.c.status == SubscriptionStatus.INITIATED,
-                    msarticle_subscriptions.c.subscription_seqno == xact_seqno,
+            for xact_seqno in set(began.values()):
+                articles = [name for name, it in began.items() if it == xact_seqno]
+                changed = connection.execute(
+                    msarticle_subscriptions.update()
+                    .where(
+                        _articles_of(subscription, articles),
+                        msarticle_subscriptions.c.status == SubscriptionStatus.INITIATED,
+                        msarticle_subscriptions.c.subscription_seqno == xact_seqno,
+                    )
+                    .values(status=SubscriptionStatus.ACTIVE, time=sa.func.now(), reason=None, earlier_filter=None)
                 )
-                .values(status=SubscriptionStatus.ACTIVE, time=sa.func.now(), reason=None, earlier_filter=None)
-            )
-            if changed.rowcount != len(articles):
-                raise self._another_snapshot(subscription)
+                if changed.rowcount != len(articles):
+                    raise self._another_snapshot(subscription)
             _set_status(connection, subscription, SubscriptionStatus.ACTIVE)
-            if whole:
+            if watermark is not None:
                 connection.execute(
                     mssubscriptions.update()
                     .where(mssubscriptions.c.subscription_id == subscription.subscription_id)
-                    .values(subscription_seqno=xact_seqno)
+                    .values(subscription_seqno=watermark)
                 )
 
     def forget_earlier_filters(self, subscription: SubscriptionRecord, filters: Mapping[str, str]) -> None:
@@ -203,7 +203,9 @@ class Snapshots:
             )
 
     def latest(self, record: PublicationRecord) -> bytes | None:
-        """Return the last point of the log at which a living subscription, or an article of it, has its rows from."""
+        """Return the last point of the log at which a living subscription, or an article of it, has its rows from, or
+        will have those that an interrupted snapshot has copied."""
+        with_rows = (SubscriptionStatus.ACTIVE, SubscriptionStatus.INITIATED)
         living = sa.and_(
             mssubscriptions.c.publication_id == record.publication_id,
             mssubscriptions.c.status != SubscriptionStatus.INACTIVE,
@@ -212,7 +214,7 @@ class Snapshots:
         each = (
             sa.select(msarticle_subscriptions.c.subscription_seqno)
             .join(mssubscriptions)
-            .where(living, msarticle_subscriptions.c.status == SubscriptionStatus.ACTIVE)
+            .where(living, msarticle_subscriptions.c.status.in_(with_rows))
         )
         with self._database.reading() as connection:
             found = connection.execute(sa.union(whole, each)).scalars().all()

@@ -61,6 +61,7 @@ class PostgresSnapshotSession:
             if reaches_the_limit(error):
                 raise _too_long(error, chosen) from error
             raise
+        _refuse_unheld(self.session, chosen)
 
     def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[Key, Values]:
         with translated_errors(f"Publisher {self.session.info.dbname}"):
@@ -140,6 +141,27 @@ def _refuse_replaced(where: str, article: RegisteredArticle, row: tuple[Any, ...
             f"{where}: table {article.source} was truncated or rewritten while its snapshot began",
             article=str(article.source),
         )
+
+
+_AS_IN_SNAPSHOT = """
+SELECT n.nspname = %s AND c.relname = %s
+       AND pg_catalog.pg_relation_filenode(c.oid) IS NOT DISTINCT FROM nullif(c.relfilenode, 0)
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.oid = pg_catalog.to_regclass(%s)
+"""
+
+
+def _refuse_unheld(session: Session, read: PageRange) -> None:
+    """Raise TransientError where the range may lack rows, or have others, because the session that held its table had
+    ended before it was read: a later snapshot may keep it. This one holds the table since."""
+    where, table = f"Publisher {session.info.dbname}", read.table
+    with translated_errors(where):
+        values = [table.schema, table.table, qualified(table).as_string(session)]
+        if session.execute(_AS_IN_SNAPSHOT, values).fetchone() != (True,):
+            raise TransientError(
+                f"{where}: table {table} was truncated, rewritten or replaced before it was copied", article=read.name
+            )
+        refuse_altered(session, where, read.article)
 
 
 def range_query(chosen: PageRange) -> sql.Composed:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.database import SqlDatabase
@@ -23,6 +24,7 @@ from tranrepl.subscriber.capabilities import ForeignKeyCheck
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.row_filter_translation import columns_read, translated_filter
 from tranrepl.subscriber.snapshot import (
+    CopiedArticle,
     DeletedRows,
     LoadedRange,
     LoadOrder,
@@ -121,6 +123,44 @@ class Snapshot:
             return set()
         with self._transaction():
             return self._rows.interrupted([it.name for it in articles])
+
+    def copied(self, articles: Iterable[SnapshotArticle]) -> dict[str, CopiedArticle]:
+        """Return those of the articles whose rows an earlier snapshot, which did not end, has copied to tables that are
+        still there."""
+        if not self._model.has_snapshots():
+            return {}
+        with self._transaction():
+            copied = self._rows.copied()
+            places = {it.article.destination: it.name for it in articles if it.name in copied}
+            there = find_destinations(self._session, self._database, list(places)) if places else {}
+        return {name: copied[name] for place, name in places.items() if place in there}
+
+    def tied(self, articles: Sequence[SnapshotArticle], foreign_keys: Iterable[ForeignKey]) -> dict[str, set[str]]:
+        """Return by article those that it refers to, or that refer to it, by foreign keys of the destinations: by those
+        that act, that were left for after the load, and the given ones."""
+        names = {it.article.destination: it.name for it in articles}
+        pairs = [(it.table, it.referenced) for it in foreign_keys]
+        with self._transaction():
+            named = [(name, it) for name, parents in self._emptied.parents(articles).items() for it in parents]
+            pairs += self._left_foreign_keys(articles)
+        named += [(names[one], names[other]) for one, other in pairs if one in names and other in names]
+        found: dict[str, set[str]] = {it.name: set() for it in articles}
+        for one, other in named:
+            found[one].add(other)
+            found[other].add(one)
+        return found
+
+    def _left_foreign_keys(self, articles: Sequence[SnapshotArticle]) -> list[tuple[TableName, TableName]]:
+        """Return the foreign keys that an earlier snapshot left for after the load: table and referenced table."""
+        del articles
+        return []
+
+    def keep(self, snapshot: str, names: Collection[str]) -> None:
+        """Let articles that are `copied` be of this snapshot, which does not copy them again, and give up ranges of
+        all others."""
+        if self._model.has_snapshots():
+            with self._transaction():
+                self._rows.keep(snapshot, names)
 
     def delete_before_changes(
         self,
@@ -222,6 +262,11 @@ class Snapshot:
         with self._transaction():
             return load_order(self._emptied.parents(articles))
 
+    def expect(self, snapshot: str, xact_seqno: bytes, ranges: Sequence[tuple[RegisteredArticle, int]]) -> None:
+        """Record how many ranges will be all of each article, and which transaction is the last that they show."""
+        with self._transaction():
+            self._rows.expect(snapshot, xact_seqno, ranges)
+
     def loaded(self, snapshot: str) -> list[LoadedRange]:
         """Return the ranges that are committed of this snapshot."""
         with self._transaction():
@@ -239,18 +284,16 @@ class Snapshot:
             if key.table in dropped or key.referenced in dropped:
                 self._model.set_up_foreign_key(key, new=True)
 
-    def end(
-        self, snapshot: str, articles: Sequence[SnapshotArticle], fence: bytes, xact_seqno: bytes, *, whole: bool
-    ) -> None:
-        """Record that the load is complete, and shows all up to `xact_seqno`; that becomes the watermark where the
-        subscription as such begins there (`whole`). Raises FencedError where another snapshot or delivery was here
-        since `begin`."""
-        names = [it.name for it in articles]
+    def end(self, snapshot: str, began: Mapping[str, bytes], fence: bytes, watermark: bytes | None) -> None:
+        """Record that the load is complete; `began`: by article, the last transaction that its rows show. Where the
+        subscription as such begins, it does so with a watermark. Raises FencedError where another snapshot or delivery
+        was here since `begin`."""
         with self._transaction():
-            self._rows.require_held(snapshot, names, self.where)
+            self._rows.require_held(snapshot, began.keys(), self.where)
             # It raises FencedError where the watermark is another one.
-            self._model.move_in_transaction(fence, xact_seqno if whole else fence_after(fence))
-            self._rows.end(names, xact_seqno)
+            self._model.move_in_transaction(fence, fence_after(fence) if watermark is None else watermark)
+            for xact_seqno in set(began.values()):
+                self._rows.end([name for name, it in began.items() if it == xact_seqno], xact_seqno)
 
 
 class Loader(ABC):

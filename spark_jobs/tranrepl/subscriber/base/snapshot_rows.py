@@ -7,9 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.base.database import RowLock, SqlDatabase
 from tranrepl.subscriber.replication_tables import SNAPSHOTS, of_subscription
-from tranrepl.subscriber.snapshot import LoadedRange, another_snapshot
+from tranrepl.subscriber.snapshot import CopiedArticle, LoadedRange, another_snapshot
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
@@ -50,12 +51,62 @@ class SnapshotRows:
         self._locked(names)
         self._session.execute(sa.delete(SNAPSHOTS).where(of_names, columns.range_number != 0))
         self._session.execute(
-            sa.update(SNAPSHOTS).where(of_names).values(snapshot=snapshot, time=sa.func.current_timestamp())
+            sa.update(SNAPSHOTS)
+            .where(of_names)
+            .values(snapshot=snapshot, range_count=None, time=sa.func.current_timestamp())
         )
         known = set(self._session.scalars(sa.select(columns.article).where(of_names)))
         new = [self._row(name, 0, snapshot) for name in names if name not in known]
         if new:
             self._session.execute(sa.insert(SNAPSHOTS), new)
+
+    def expect(self, snapshot: str, xact_seqno: bytes, ranges: Sequence[tuple[RegisteredArticle, int]]) -> None:
+        """Record in how many ranges a snapshot that is announced loads articles, and the last transaction that they
+        show."""
+        columns = SNAPSHOTS.c
+        update = (
+            sa.update(SNAPSHOTS)
+            .where(self._of_articles, columns.article == sa.bindparam("of_article"), columns.snapshot == snapshot)
+            .values(loading_seqno=xact_seqno, article_id=sa.bindparam("definition"), range_count=sa.bindparam("ranges"))
+        )
+        if ranges:
+            each = [
+                {"of_article": str(it.source), "definition": it.article_id, "ranges": count} for it, count in ranges
+            ]
+            self._session.execute(update, each)
+
+    def copied(self) -> dict[str, CopiedArticle]:
+        """Return the articles of which all ranges are loaded, by a snapshot that has not ended."""
+        columns = SNAPSHOTS.c
+        ranges = (
+            sa.select(columns.article, columns.snapshot, sa.func.count().label("loaded"))
+            .where(self._mine, columns.range_number != 0)
+            .group_by(columns.article, columns.snapshot)
+            .subquery()
+        )
+        of_one = sa.and_(ranges.c.article == columns.article, ranges.c.snapshot == columns.snapshot)
+        query = (
+            sa.select(columns.article, columns.article_id, columns.loading_seqno)
+            .join(ranges, of_one)
+            .where(self._of_articles, columns.range_count == ranges.c.loaded)
+        )
+        return {
+            row.article: CopiedArticle(row.article_id, bytes(row.loading_seqno)) for row in self._session.execute(query)
+        }
+
+    def keep(self, snapshot: str, names: Collection[str]) -> None:
+        """Let articles that are copied be this snapshot's, and give up the ranges of all others: neither is loaded by
+        the snapshot of before any more."""
+        columns = SNAPSHOTS.c
+        begun = set(self._session.scalars(sa.select(columns.article).where(self._mine, columns.range_number != 0)))
+        given_up = sorted(begun.difference(names))
+        if given_up:
+            self.announce(snapshot, given_up)
+        if names:
+            self._locked(names)
+            self._session.execute(
+                sa.update(SNAPSHOTS).where(self._mine, columns.article.in_(names)).values(snapshot=snapshot)
+            )
 
     def require_registered(self, snapshot: str, name: str, where: str) -> None:
         """Keep other snapshots from beginning while a range of the article is loaded. Raises FencedError where one
@@ -83,7 +134,7 @@ class SnapshotRows:
             raise another_snapshot(where)
 
     def end(self, names: Collection[str], xact_seqno: bytes) -> None:
-        """Record that a snapshot of the articles is complete, and shows all up to `xact_seqno`."""
+        """Record that the articles are complete, and show all up to `xact_seqno`."""
         columns = SNAPSHOTS.c
         of_names = sa.and_(self._mine, columns.article.in_(names))
         self._session.execute(sa.delete(SNAPSHOTS).where(of_names, columns.range_number != 0))
@@ -92,9 +143,10 @@ class SnapshotRows:
         )
 
     def add_created(self, name: str) -> None:
-        """Record that setup made the article's table."""
+        """Record that setup made the article's table. It has no rows that were copied."""
         of_name = sa.and_(self._of_articles, SNAPSHOTS.c.article == name)
-        if not self._session.execute(sa.update(SNAPSHOTS).where(of_name).values(created=True)).rowcount:
+        update = sa.update(SNAPSHOTS).where(of_name).values(created=True, range_count=None)
+        if not self._session.execute(update).rowcount:
             self._session.execute(sa.insert(SNAPSHOTS).values(**self._row(name, 0, ""), created=True))
 
     def created(self) -> set[str]:

@@ -8,6 +8,7 @@ from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.session import Session, own_path, translated_errors
@@ -141,8 +142,17 @@ class PostgresSnapshot(Snapshot):
         row = self._driver.execute(_OWN_TABLE, [qualified(it.article.destination).as_string(self._driver)]).fetchone()
         return None if row is None else int(row[0])
 
-    def _deferred(self, article: SnapshotArticle) -> tuple[DeferredIndex, ...]:
-        return read(self._rows.deferred([article.name]).get(article.name), self.where)
+    def _left_foreign_keys(self, articles: Sequence[SnapshotArticle]) -> list[tuple[TableName, TableName]]:
+        deferred = self._rows.deferred([it.name for it in articles])
+        left = [(it.article.destination, index) for it in articles for index in readable(deferred.get(it.name)) or ()]
+        return [(table, TableName(*index.referenced)) for table, index in left if index.referenced is not None]
+
+    def _deferred(self, article: SnapshotArticle) -> list[DeferredIndex]:
+        """Return what is left to be built: a job that was killed may have built some of it."""
+        deferred = read(self._rows.deferred([article.name]).get(article.name), self.where)
+        table = self._own_table(article) if deferred else None
+        there = [] if table is None else deferrable_indexes(self._driver, table)
+        return [it for it in deferred if it not in there]
 
     def build(self, article: SnapshotArticle) -> None:
         with translated_errors(self.where):
