@@ -134,26 +134,27 @@ class CheckOperator(_CheckingOperator):
 
 
 class SetupOperator(_CheckingOperator):
-    """Makes what is missing at Publisher, Distributor and Subscribers. The XCom `report` has each thing
-    done; the log a line for each kind of thing and end."""
+    """Makes what is missing at Publisher, Distributor and Subscribers. The XCom `report` has what was
+    done, as the log does."""
 
     def _done(self, topology: Topology, connections: JobConnections, context: Context) -> str:
         if is_only_checked(context):
             raise AirflowSkipException("only a check was wanted")
         from tranrepl.admin.check import check
         from tranrepl.admin.setup import set_up
-        from tranrepl.admin.setup_lines import in_few_lines
 
         checked = check(topology)
         for problem in checked.blocking:
             raise _redacted(problem.report, connections)
         done: list[str] = []
 
+        def say(what: str) -> None:
+            done.append(connections.redact(what))
+            self.log.info("%s", one_event(done[-1]))
+
         try:
-            set_up(checked.topology, checked.tables, lambda what: done.append(connections.redact(what)))
+            set_up(checked.topology, checked.tables, say)
         finally:
-            for line in in_few_lines(done):
-                self.log.info("%s", one_event(line))
             context["ti"].xcom_push(REPORT_KEY, done)
         for problem in checked.needing_attention:
             self.log.warning("needs attention: %s", one_event(connections.redact(str(problem))))

@@ -26,6 +26,7 @@ from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.model.pending_definitions import PendingDefinitions
 from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.printable import named
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import is_altered, why_unknown
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
@@ -200,8 +201,9 @@ def _redefine(
         raise
     reach(Failpoint.DEFINITIONS_WRITTEN)
     database.pending_definitions.written(record, definitions)
-    for it in others:
-        say(f"article {it.source}: its new definition is in the Publisher's log, and holds from there on")
+    if others:
+        articles = named([it.source for it in others], "article")
+        say(f"the Publisher's log has the new definition of {articles}, which holds from there on")
 
 
 def _reinitialize_copied_behind(
@@ -278,8 +280,8 @@ def _let_wait(
     if subscription.sync_type is SyncType.AUTOMATIC:
         joining = [str(it.source) for it in articles if it.source not in known]
     database.snapshots.subscribe(found, [*waiting, *joining], whole=False)
-    for source in joining:
-        say(f"article {source} of subscription {subscription.name}: the next run takes its snapshot")
+    if joining:
+        say(f"subscription {subscription.name}: the next run takes a snapshot of {named(joining, 'article')}")
 
 
 def _say_ended(ended: Iterable[TableName], say: Say) -> None:
@@ -356,8 +358,7 @@ def _set_up_subscriber(
             reinitialize_or_stop_missing,
             *(database, record, topology.publication, subscription.name, subscriber, tables),
         )
-        for done in _set_up_destinations(subscriber, subscription, tables, missing):
-            say(done)
+        _set_up_destinations(subscriber, subscription, tables, missing, say)
         for done in subscriber.set_up_procedures(articles_as_applied(database, record, subscriber, articles)):
             say(done)
         created = subscriber.set_up_watermark()
@@ -375,19 +376,22 @@ def _set_up_subscriber(
 
 
 def _set_up_destinations(
-    subscriber: Subscriber, subscription: Subscription, tables: Tables, missing: Callable[[], Iterator[str]]
-) -> Iterator[str]:
+    subscriber: Subscriber, subscription: Subscription, tables: Tables, missing: Callable[[], Iterator[str]], say: Say
+) -> None:
     keys = published_foreign_keys(tables) if subscription.foreign_keys else NO_FOREIGN_KEYS
     destinations = [article.destination_table for article, _ in tables]
     with subscriber.reading_together(tables):
-        yield from missing()
-        new = {name for name in destinations if not subscriber.has_destination(name)}
+        for done in missing():
+            say(done)
+        new = [name for name in destinations if not subscriber.has_destination(name)]
         for article, table in tables:
             wanted = table.without_sequences() if subscription.sequences is False else table
-            yield from subscriber.set_up_destination(article, wanted, keys.columns_of(article.destination_table))
-    yield from keys.left_out
-    for key in keys.wanted:
-        yield from subscriber.set_up_foreign_key(key, new=key.table in new)
+            for done in subscriber.set_up_destination(article, wanted, keys.columns_of(article.destination_table)):
+                say(done)
+    if new:
+        say(f"created {named(new, 'table')} at {subscriber.where}")
+    for done in [*keys.left_out, *subscriber.set_up_foreign_keys(keys.wanted, new)]:
+        say(done)
 
 
 def _dropped(

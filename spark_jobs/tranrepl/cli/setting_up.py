@@ -11,7 +11,6 @@ from rich.markup import escape
 from tranrepl.admin.alert_trials import AlertTrial, try_alerts
 from tranrepl.admin.check import Checked, check_publisher, in_numbers
 from tranrepl.admin.setup import set_up
-from tranrepl.admin.setup_lines import in_few_lines
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, SubscriptionOption, checked_publication, chosen, load
 from tranrepl.cli.output import (
@@ -106,12 +105,14 @@ def setup(
         warn(checked.warnings)
         fail_on(checked.blocking)
         done: list[str] = []
-        try:
-            with err.status("setting up"):
-                set_up(checked.topology, checked.tables, done.append, new_secret=new_secret)
-        finally:
-            for line in in_few_lines(done):
-                out.print(f"  {escape(line)}", highlight=False)
+
+        def say(what: str) -> None:
+            done.append(what)
+            out.print(f"  {escape(what)}", highlight=False)
+
+        # On the console that the lines go to: they do not end up within the status then.
+        with out.status("setting up"):
+            set_up(checked.topology, checked.tables, say, new_secret=new_secret)
         _prepare_spark()
         for problem in checked.needing_attention:
             err.print(f"[yellow]needs attention[/]: {escape(with_names(str(problem)))}", highlight=False)

@@ -193,7 +193,7 @@ def test_two_tables_that_took_each_others_name_are_left_to_the_log(site: Site) -
     articles = [*site.publication.articles, _article(source="public.thing", replica_identity="full")]
     site.publication = site.publication.model_copy(update={"articles": articles})
     site.at_publisher("CREATE TABLE thing (id int PRIMARY KEY)", "INSERT INTO thing VALUES (7)")
-    assert site.set_up()[-1] == "article public.thing of subscription reporting: the next run takes its snapshot"
+    assert site.set_up()[-1] == "subscription reporting: the next run takes a snapshot of article public.thing"
     good_run(site)
     site.at_publisher(
         "BEGIN; ALTER TABLE item RENAME TO other; ALTER TABLE thing RENAME TO item; ALTER TABLE other RENAME TO thing;"
@@ -232,7 +232,7 @@ def test_a_renamed_table_that_the_log_does_not_tell_begins_anew_and_loses_nothin
     site.publication = _with_article(site, source="public.thing", destination="public.item", **also)
     done = site.set_up()
     assert "article public.item has ended: the file no longer names it" in done
-    assert ("article public.thing of subscription reporting: the next run takes its snapshot" in done) == copied
+    assert ("subscription reporting: the next run takes a snapshot of article public.thing" in done) == copied
     site.at_publisher("INSERT INTO thing VALUES (4)", "DELETE FROM thing WHERE id = 1")
     good_run(site)
     assert site.at_subscriber("TABLE item ORDER BY id") == site.at_publisher("TABLE thing ORDER BY id")

@@ -49,8 +49,7 @@ def test_a_new_partition_is_told_and_setup_makes_it(site: Site) -> None:
     warnings = check(site.topology).warnings
     assert any("has no partition public.item_500_a: `tranrepl setup FILE` makes it" in it for it in warnings)
     assert [it for it in site.set_up() if "partition" in it] == [
-        f"created partition public.{it} of table public.item at Subscriber reporting"
-        for it in ("item_500", "item_500_a")
+        "created partitions public.item_500, public.item_500_a of table public.item at Subscriber reporting"
     ]
     good_run(site)
     assert differing_rows(site) == {}

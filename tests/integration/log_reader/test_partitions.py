@@ -148,7 +148,7 @@ def test_a_partition_without_old_rows_is_told_before_it_matters(databases: Datab
         good_run(site)
     lacking = "partition public.item_500: with REPLICA IDENTITY DEFAULT, old rows in the log lack what XCALL needs"
     assert lacking in told.value.message
-    assert site.set_up() == ["set REPLICA IDENTITY FULL on public.item_500"]
+    assert site.set_up() == ["set REPLICA IDENTITY FULL on table public.item_500"]
     site.at_publisher("INSERT INTO item VALUES (500, 'a', 'x')", "UPDATE item SET note = 'y' WHERE id = 500")
     run_without_snapshot(site)
 

@@ -95,7 +95,7 @@ def test_a_changed_file_takes_effect_at_its_place_in_the_log(shop: Shop, batch: 
     shop.execute("INSERT INTO item VALUES (3, 'before', 'travels')", "UPDATE item SET note = 'travels' WHERE id = 1")
     changed = shop.changed(batch, columns=["id", "name"], ins_cmd="SQL", upd_cmd="SQL", del_cmd="SQL")
     said = changed.set_up()
-    assert any("its new definition is in the Publisher's log, and holds from there on" in it for it in said)
+    assert any("the Publisher's log has the new definition of article" in it for it in said)
     shop.execute(
         "INSERT INTO item VALUES (4, 'after', 'stays')",
         "UPDATE item SET name = 'renamed', note = 'stays' WHERE id = 3",

@@ -362,7 +362,7 @@ def test_an_added_column_regenerates_only_generated_procedures(databases: Databa
     for alter in (site.at_publisher, site.at_subscriber):
         alter("ALTER TABLE vendor ADD COLUMN added uuid")
     assert site.set_up() == [
-        "article public.vendor: its new definition is in the Publisher's log, and holds from there on"
+        "the Publisher's log has the new definition of article public.vendor, which holds from there on"
     ]
     (attention,) = check(site.topology).needing_attention
     assert '"c5" uuid, "pkc1" integer' in (attention.report.remedy or "")

@@ -111,7 +111,7 @@ def test_each_subscription_passes_to_new_definitions_at_its_own_pace(edited: Edi
         if number:
             said = edited(number).set_up()
             assert (
-                "article public.vendor: its new definition is in the Publisher's log, and holds from there on" in said
+                "the Publisher's log has the new definition of article public.vendor, which holds from there on" in said
             )
         site = edited(number)
         _work(site, number)

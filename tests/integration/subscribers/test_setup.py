@@ -106,11 +106,8 @@ def test_an_edited_procedure_stays_until_its_table_changes(procedures: Site) -> 
         ]
         site.execute("ALTER TABLE vendor MODIFY name varchar(80) NOT NULL")
         done = subscriber.set_up_procedures([vendor])
-    assert [(it.split()[0], it.split()[2][:9]) for it in done] == [
-        ("created", "sp_MSins_"),
-        ("created", "sp_MSupd_"),
-        ("left", "sp_MSdel_"),
-    ]
+    assert [(it.split()[0], it.split()[2][:9]) for it in done] == [("created", "sp_MSins_"), ("left", "sp_MSdel_")]
+    assert f", sp_MSupd_{site.schema}vendor at " in done[0]
 
 
 def test_a_custom_procedure_is_called_in_place_of_a_generated_one(procedures: Site) -> None:

@@ -14,12 +14,12 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.printable import named
 from tranrepl.publisher.postgres.article_check import PARTITIONED, wants_full_identity
 from tranrepl.publisher.postgres.old_rows import FULL
 from tranrepl.publisher.postgres.partitions import partitions
 from tranrepl.publisher.postgres.rights import FOR_OWNER, owner_problems, read_problems
 from tranrepl.publisher.publisher import Tables
-from tranrepl.settings.publication import Article
 
 _SETUP_LOCK_TIMEOUT = "5s"
 _PUBLISHED = """
@@ -77,8 +77,7 @@ class PublicationSetup:
 
     def _steps(self, articles: Tables) -> list[_Step]:
         """Return the steps of setup: nothing is published without the old rows that its article needs."""
-        steps = [step for article, table in articles for step in self._identity_steps(article, table)]
-        return steps + self._publication_steps([table.name for _, table in articles])
+        return self._identity_steps(articles) + self._publication_steps([table.name for _, table in articles])
 
     def _take(self, steps: Sequence[_Step]) -> None:
         """Take the first of these steps. Raises ConfigurationError where it, and with it the others, is for the owner
@@ -119,16 +118,20 @@ class PublicationSetup:
         )
         return [_Step(statements, f"changed the tables of publication {self._name} at {self.where}")]
 
-    def _identity_steps(self, article: Article, table: TableDescription) -> list[_Step]:
-        """Return the steps for the table and each of its partitions, none of which has it of another."""
-        if not wants_full_identity(article, table):
-            return []
+    def _identity_steps(self, articles: Tables) -> list[_Step]:
+        """Return the step for the tables and each of their partitions, none of which has it of another."""
+        wanted = [table for article, table in articles if wants_full_identity(article, table)]
+        lacking = [it for table in wanted for it in self._lacking(table)]
+        alter = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL")
+        statements = tuple(alter.format(qualified(it)) for it in lacking)
+        return [_Step(statements, f"set REPLICA IDENTITY FULL on {named(lacking, 'table')}")] if lacking else []
+
+    def _lacking(self, table: TableDescription) -> list[TableName]:
         lacking = [] if table.replica_identity == "full" else [table.name]
         if table.kind == PARTITIONED:
             below = partitions(self._session, [table.object_id])
             lacking += [it.table for it in below if it.replica_identity != FULL]
-        alter = sql.SQL("ALTER TABLE ONLY {} REPLICA IDENTITY FULL")
-        return [_Step((alter.format(qualified(it)),), f"set REPLICA IDENTITY FULL on {it}") for it in lacking]
+        return lacking
 
     def _exists(self) -> bool:
         found = self._session.execute("SELECT FROM pg_catalog.pg_publication WHERE pubname = %s", [self._name])

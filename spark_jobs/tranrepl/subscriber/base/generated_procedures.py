@@ -15,6 +15,7 @@ from tranrepl.errors import CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Argument, arguments
 from tranrepl.model.commands import Operation
+from tranrepl.printable import named
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.execution import execute_ddl
 from tranrepl.subscriber.base.procedures import (
@@ -58,12 +59,9 @@ class GeneratedProcedures:
                 execute_ddl(self._session, statement)
             execute_ddl(self._session, it.create)
         self._register(made)
-        new = {it.name for it in made}
-        return [
-            f"created procedure {it.name} at {self._where}" if it.name in new else _left_alone(it)
-            for it in wanted
-            if it.name in new or not as_made[it.name]
-        ]
+        new = [it.name for it in made]
+        created = [f"created {named(new, 'procedure')} at {self._where}"] if new else []
+        return created + [_left_alone(it) for it in wanted if it.name not in new and not as_made[it.name]]
 
     def edited(self, names: Sequence[str]) -> set[str]:
         """Return the names of those that were edited by hand."""

@@ -280,9 +280,8 @@ class Snapshot:
     def finish(self, articles: Sequence[SnapshotArticle], foreign_keys: Sequence[ForeignKey]) -> None:
         """Make the foreign keys that were left for after the load."""
         dropped = {it.article.destination for it in articles if it.settings.pre_creation_cmd is PreCreation.DROP}
-        for key in foreign_keys:
-            if key.table in dropped or key.referenced in dropped:
-                self._model.set_up_foreign_key(key, new=True)
+        again = [it for it in foreign_keys if it.table in dropped or it.referenced in dropped]
+        self._model.set_up_foreign_keys(again, {it.table for it in again})
 
     def end(self, snapshot: str, began: Mapping[str, bytes], fence: bytes, watermark: bytes | None) -> None:
         """Record that the load is complete; `began`: by article, the last transaction that its rows show. Where the

@@ -17,6 +17,7 @@ from tranrepl.model.commands import Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.source_types import is_unbounded
+from tranrepl.printable import named
 from tranrepl.settings.publication import Article, Subscription
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Destination
@@ -279,8 +280,8 @@ class Subscriber:
     def set_up_destination(
         self, article: Article, source: TableDescription, referencing: Collection[str] = ()
     ) -> list[str]:
-        """Create the destination table where it is missing; what was done. `referencing`: columns that a foreign key
-        is to have."""
+        """Create the destination table where it is missing; return what else was done. `referencing`: columns that a
+        foreign key is to have."""
         name = article.destination_table
         if self._find_destination(name) is not None:
             return []
@@ -291,7 +292,7 @@ class Subscriber:
                 self._set_up_schema(schema)
             new_table(self.database, article, source, referencing).create(self.session, checkfirst=False)
             self._snapshots.add_created(str(article.source))
-        return [f"created table {name} at {self.where}"]
+        return []
 
     def _set_up_schema(self, name: str) -> None:
         if name in self._schemas:
@@ -300,21 +301,27 @@ class Subscriber:
             self.session.execute(CreateSchema(quoted_name(name, quote=True)))
         self._schemas.add(name)
 
-    def set_up_foreign_key(self, key: ForeignKey, *, new: bool) -> list[str]:
-        """Create a foreign key of a table that this setup made (`new`); of another, say that it is missing. It has no
-        cascades: the Publisher's come as commands."""
-        with self._transaction():
-            if self._has_foreign_key(key):
-                return []
-        statement = self.database.add_foreign_key_text(key)
-        if not new:
-            return [key.left_out(f"the table was there before; add it by {statement}")]
-        try:
+    def set_up_foreign_keys(self, keys: Sequence[ForeignKey], new: Collection[TableName]) -> list[str]:
+        """Create foreign keys of tables that this setup made (`new`); of others, say that they are missing. They have
+        no cascades: the Publisher's come as commands."""
+        made: list[str] = []
+        left_out: list[str] = []
+        for key in keys:
             with self._transaction():
-                execute_ddl(self.session, statement)
-        except (DataError, ConfigurationError) as error:
-            return [key.left_out(error.message)]
-        return [f"created foreign key {key.name} of table {key.table} at {self.where}"]
+                if self._has_foreign_key(key):
+                    continue
+            statement = self.database.add_foreign_key_text(key)
+            if key.table not in new:
+                left_out.append(key.left_out(f"the table was there before; add it by {statement}"))
+                continue
+            try:
+                with self._transaction():
+                    execute_ddl(self.session, statement)
+            except (DataError, ConfigurationError) as error:
+                left_out.append(key.left_out(error.message))
+            else:
+                made.append(f"{key.name} of table {key.table}")
+        return [*left_out, *([f"created {named(made, 'foreign key')} at {self.where}"] if made else [])]
 
     def _has_foreign_key(self, key: ForeignKey) -> bool:
         """Return whether the table has it already, under whatever name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from psycopg import sql
 
@@ -12,6 +12,7 @@ from tranrepl.model.table_definition import DefinedColumn, DefinedType, Generati
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import expression_sql, is_left_out, type_sql
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.printable import named
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.postgres.core import core
@@ -38,7 +39,9 @@ def create_destination(
     with translated_errors(f"{where}, table {name}"), session.transaction():
         create_missing_schema(session, where, name.schema)
         types = [it for it in missing_types(session, defined_columns(article, source)) if it.labels is not None]
-        created = [done for it in types for done in create_enumerated(session, where, it)]
+        for it in types:
+            create_enumerated(session, where, it)
+        created = [f"created {named([it.name for it in types], 'type')} at {where}"] if types else []
         for column in source.published(article.columns):
             # Another role may have made one since it was looked at.
             for problem in type_problems(session, f"article {article.source}: {where}", column.name, column.type_name):
@@ -55,7 +58,6 @@ def create_destination(
         ]
         return [
             *created,
-            f"created table {name} at {where}",
             *labels,
             *left,
             *_create_partitions(session, where, article, source),
@@ -82,12 +84,12 @@ def _add_labels(session: Session, where: str, table: TableName, source: TableDes
 
 
 def _create_partitions(session: Session, where: str, article: Article, source: TableDescription) -> list[str]:
-    done = []
+    made = []
     for it in missing_partitions(session, article, source):
         create_missing_schema(session, where, it.there.schema)
         make_partition(session, where, it, "`tranrepl setup FILE`")
-        done.append(f"created partition {it.there} of table {article.destination_table} at {where}")
-    return done
+        made.append(it.there)
+    return [f"created {named(made, 'partition')} of table {article.destination_table} at {where}"] if made else []
 
 
 def _create_table(session: Session, name: TableName, article: Article, source: TableDescription) -> sql.Composed:
@@ -154,11 +156,9 @@ def missing_types(session: Session, columns: Iterable[DefinedColumn]) -> list[De
     ]
 
 
-def create_enumerated(session: Session, where: str, missing: DefinedType) -> Iterator[str]:
-    """Create an enumerated type; yield what was done."""
+def create_enumerated(session: Session, where: str, missing: DefinedType) -> None:
     create_missing_schema(session, where, name_parts(missing.name)[0])
     session.execute(_created(missing))
-    yield f"created type {missing.name} at {where}"
 
 
 def way_on(session: Session, missing: DefinedType, statement: str | None = None) -> str:
