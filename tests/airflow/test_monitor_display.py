@@ -35,7 +35,7 @@ def test_a_duration_has_one_unit(seconds: float | None, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "shown"), [(None, display.UNKNOWN), (999, "999 B"), (16_000_000, "16.0 MB"), (10**16, "10000.0 TB")]
+    ("count", "shown"), [(None, display.UNKNOWN), (999, "999 B"), (16_000_000, "16.0 MB"), (10**16, "10,000.0 TB")]
 )
 def test_a_size_has_one_unit(count: int | None, shown: str) -> None:
     assert display.size(count) == shown

@@ -8,14 +8,9 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from tranrepl import printable
 from tranrepl.distributor.tables import RunStatus
-from tranrepl.printable import a_second, printable
 
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
-_SIZES = ("B", "kB", "MB", "GB", "TB")
-_THOUSAND = 1000
-_BELOW_IN_MILLISECONDS = 0.095
-"""Seconds; from there on, one decimal says it."""
 _FEWEST_POINTS = 3
 _COMMAND = re.compile(r"`(tranrepl [^`\n]+)`")
 UNKNOWN = "\u2013"
@@ -27,21 +22,13 @@ def run_status(status: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return as in "40 ms", "0.4 s", "12 s", "3 min", "5.1 h", "2 d"; a dash for None."""
-    if seconds is None:
-        return UNKNOWN
-    if 0 < seconds < _BELOW_IN_MILLISECONDS:
-        return f"{seconds * 1000:.0f} ms"
-    for size, unit in _UNITS:
-        if seconds >= size:
-            whole = seconds / size
-            return f"{whole:.0f} {unit}" if whole >= 10 or unit == "min" else f"{whole:.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    """Return as in "0.4 s", "3 min"; a dash for None."""
+    return UNKNOWN if seconds is None else printable.duration(seconds)
 
 
 def exact_duration(seconds: float) -> str:
     """Return a round value of an axis, as in "0.15 s", "1.5 min": no two have the same label."""
-    size, unit = next((it for it in _UNITS if seconds >= it[0]), (1, "s"))
+    size, unit = next((it for it in printable.TIMES if seconds >= it[0]), (1, "s"))
     return f"{seconds / size:.3g} {unit}"
 
 
@@ -68,24 +55,17 @@ def number(value: float | None) -> str:
 
 def rate(value: float | None) -> str:
     """Return a number for each second, with decimals where it is small; a dash for None."""
-    return UNKNOWN if value is None else a_second(value)
+    return UNKNOWN if value is None else printable.a_second(value)
 
 
 def size(count: int | None) -> str:
     """Return bytes as in "16.0 MB"; a dash for None."""
-    if count is None:
-        return UNKNOWN
-    value = float(count)
-    for unit in _SIZES[:-1]:
-        if value < _THOUSAND:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= _THOUSAND
-    return f"{value:.1f} {_SIZES[-1]}"
+    return UNKNOWN if count is None else printable.size(count)
 
 
 def with_commands(text: str) -> Markup:
     """Return a text whose commands of ours look as such. Backticks in a statement of SQL are its own."""
-    parts = enumerate(_COMMAND.split(printable(text)))
+    parts = enumerate(_COMMAND.split(printable.printable(text)))
     return Markup("").join(Markup("<code>{}</code>").format(it) if at % 2 else it for at, it in parts)
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 
 import typer
-from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,7 +16,7 @@ from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult, TableChange
 from tranrepl.jobs.skipped_report import skipped_warning
 from tranrepl.next_steps import Place
-from tranrepl.printable import a_second, counted
+from tranrepl.printable import a_second, counted, size
 from tranrepl.settings.following import asked_edit
 
 _STATEMENT = re.compile(r"(Subscriber \S+: )?((table .+: |ran )?[A-Z]{3,} |(created|dropped) procedure )")
@@ -116,7 +115,7 @@ def _snapshots(taken: Mapping[str, JobResult]) -> Table:
             _state(result),
             f"{len(result.snapshot):,}",
             f"{rows:,}",
-            decimal(sum(it.bytes for it in result.snapshot)),
+            size(sum(it.bytes for it in result.snapshot)),
             f"{result.seconds:.1f}",
             _rate(rows, result.seconds),
         )

@@ -17,7 +17,7 @@ from rich.text import Text
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import Position, Positions
-from tranrepl.printable import a_second, counted
+from tranrepl.printable import a_second, counted, duration
 
 _LINE_EVERY_SECONDS = 10.0
 _SHORTEST_MEASURED_SECONDS = 1.0
@@ -104,7 +104,7 @@ class RunDisplay:
         if elapsed < _SHORTEST_MEASURED_SECONDS or not share:
             return []
         left = max(0.0, elapsed / share - (time.monotonic() - self.began))
-        return [f"{a_second(_rounded(row['delivered_commands'] / elapsed))}/s", f"{_duration(left)} left"]
+        return [f"{a_second(_rounded(row['delivered_commands'] / elapsed))}/s", f"{duration(left)} left"]
 
 
 def line(display: RunDisplay, width: int, between: str = "  ") -> str:
@@ -121,13 +121,6 @@ def line(display: RunDisplay, width: int, between: str = "  ") -> str:
 def _rounded(rate: float) -> float:
     """Round to two significant digits: the row is read once a second, so that more would mean nothing."""
     return float(f"{rate:.1e}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager

@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
-from rich.filesize import decimal
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
@@ -20,6 +18,7 @@ from rich.text import Text
 
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.jobs.results import TableProgress
+from tranrepl.printable import duration, size
 
 _LINE_EVERY_SECONDS = 10.0
 _LINES_BESIDE = 5
@@ -98,32 +97,28 @@ def table_bars(subscription: str, tables: Sequence[TableProgress], width: int, m
     if hidden:
         grid.add_row(Text(f"and {hidden} more", style="dim"))
     if len(tables) > 1:
-        rows, size = sum(it.rows for it in tables), sum(it.bytes for it in tables)
-        grid.add_row(Text(f"{len(tables)} tables"), "", "", f"{rows:,}", decimal(size))
+        rows, taken = sum(it.rows for it in tables), size(sum(it.bytes for it in tables))
+        grid.add_row(Text(f"{len(tables)} tables"), "", "", f"{rows:,}", taken)
     return grid
 
 
 def _numbers(table: TableProgress) -> list[Text]:
     if not table.share:
         return [Text("waits", style="dim")]
-    left = "done" if table.share >= 1 else str(_duration(table.seconds_left))
+    left = "done" if table.share >= 1 else duration(table.seconds_left or 0)
     styles = ("progress.percentage", "", "progress.filesize", "progress.data.speed", "progress.remaining")
-    texts = (f"{table.share:.0%}", f"{table.rows:,}", decimal(table.bytes), _rate(table), left)
+    texts = (f"{table.share:.0%}", f"{table.rows:,}", size(table.bytes), _rate(table), left)
     return [Text(text, style=style) for text, style in zip(texts, styles, strict=True)]
 
 
 def _line(table: TableProgress) -> str:
-    time_ = f"in {_duration(table.seconds)}" if table.share >= 1 else f"{_duration(table.seconds_left)} left"
-    numbers = (f"{table.rows:,} rows", decimal(table.bytes), _rate(table), time_)
+    time_ = f"in {duration(table.seconds)}" if table.share >= 1 else f"{duration(table.seconds_left or 0)} left"
+    numbers = (f"{table.rows:,} rows", size(table.bytes), _rate(table), time_)
     return f"{table.article}: {table.share:.0%}, {', '.join(numbers)}"
 
 
 def _rate(table: TableProgress) -> str:
-    return f"{decimal(int(table.rate))}/s"
-
-
-def _duration(seconds: float | None) -> timedelta:
-    return timedelta(seconds=round(seconds or 0))
+    return f"{size(int(table.rate))}/s"
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from rich.filesize import decimal
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
@@ -29,7 +28,7 @@ from tranrepl.distributor.database.overview import WRONG_STATES
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.model.latency import Quantiles
 from tranrepl.next_steps import with_short_key
-from tranrepl.printable import counted
+from tranrepl.printable import counted, duration, size
 
 _INDENT = 2
 _LONG_OPEN_SECONDS = 60
@@ -103,7 +102,7 @@ def _unread(reader: LogReaderStatus) -> str:
         return _NOT_KNOWN
     if reader.unread_log_bytes is None:
         return "[red]no log is kept[/]" if reader.slot is None else _NOT_KNOWN
-    log = f"{decimal(reader.unread_log_bytes)} of log"
+    log = f"{size(reader.unread_log_bytes)} of log"
     last = reader.last_run
     # Such a run has read all log that there was: the rest, of any database of the server, is newer.
     was_up_to_date = last is not None and last.status in ("succeed", "idle") and reader.waits_for is None
@@ -140,14 +139,14 @@ def _kept(reader: LogReaderStatus, log: str) -> str:
     kept = reader.retained
     if kept is None or kept.bytes is None:
         return f"{log}: {state}" + (f" ({kept.wal_status})" if kept is not None else "")
-    left = f", {decimal(kept.bytes_left)} more before it is invalidated" if kept.bytes_left is not None else ""
-    return f"{log}: {state}, retains {decimal(kept.bytes)} of log ({kept.wal_status}{left})"
+    left = f", {size(kept.bytes_left)} more before it is invalidated" if kept.bytes_left is not None else ""
+    return f"{log}: {state}, retains {size(kept.bytes)} of log ({kept.wal_status}{left})"
 
 
 def _oldest_transaction(reader: LogReaderStatus) -> Iterator[str]:
     kept = reader.retained
     if kept is not None and (kept.oldest_transaction_seconds or 0) >= _LONG_OPEN_SECONDS:
-        since = f"{kept.oldest_transaction_seconds:,.0f} s"
+        since = duration(kept.oldest_transaction_seconds or 0)
         who = escape(kept.oldest_transaction or "")
         yield f"[yellow]a transaction has been open for {since}[/] and keeps the log since then: {who}"
 
@@ -183,14 +182,14 @@ def _subscription_lines(subscription: SubscriptionStatus) -> Iterator[str]:
 def _delivery(subscription: SubscriptionStatus) -> Iterator[str]:
     if not subscription.undelivered_commands:
         if subscription.undelivered_commands == 0 and subscription.last_latency_seconds is not None:
-            yield f"last latency {subscription.last_latency_seconds:,.1f} s"
+            yield f"last latency {duration(subscription.last_latency_seconds)}"
         return
     at_most = "at most " if subscription.undelivered_at_most else ""
     commands = counted(subscription.undelivered_commands, "command")
     transactions = counted(subscription.undelivered_transactions or 0, "transaction")
     left = subscription.estimated_seconds
-    about = "" if left is None else f" in about {counted(max(1, left), 'second')}"
-    latency = "" if subscription.latency_seconds is None else f", waiting {subscription.latency_seconds:,.1f} s"
+    about = "" if left is None else f" in about {duration(max(1, left))}"
+    latency = "" if subscription.latency_seconds is None else f", waiting {duration(subscription.latency_seconds)}"
     yield f"{at_most}{transactions} ({commands}) to deliver{about}{latency}"
 
 

@@ -38,6 +38,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
 from tranrepl.next_steps import FINISH_BATCH
+from tranrepl.printable import counted, duration, size
 from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
 from tranrepl.snapshot.copied_before import copied_before
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
@@ -95,9 +96,8 @@ class SnapshotHistory:
         for it in tables:
             if it.share >= 1 and it.article not in self.whole:
                 self.whole.add(it.article)
-                log.info(
-                    "%s: %d rows, %d bytes in %.1f s, %.0f bytes/s", it.article, it.rows, it.bytes, it.seconds, it.rate
-                )
+                how = f"{size(it.bytes)} in {duration(it.seconds)}, {size(round(it.rate))}/s"
+                log.info("%s: %s, %s", it.article, counted(it.rows, "row"), how)
         if time.monotonic() - self.logged >= _LOGGED_EVERY_SECONDS:
             self.logged = time.monotonic()
             log.info("%s", snapshot_comments(tables))

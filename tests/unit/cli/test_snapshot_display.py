@@ -39,10 +39,10 @@ def test_a_bar_for_each_table_is_a_line_that_fits(width: int) -> None:
     assert len(lines) == len(_TABLES)
     assert all(len(line.rstrip()) <= width for line in lines)
     numbers = (
-        r"public\.done +━+ +100% +5 +1\.0 kB +500 bytes/s +done",
+        r"public\.done +━+ +100% +5 +1\.0 kB +500 B/s +done",
         r"public\.waits +waits",
-        r"public\.a_t\S*(…|for) +━+.* 99% +99,000,000 +9\.9 GB +100\.0 MB/s +0:00:01",
-        r"public\.on_its_way +━+.* 25% +1,234,567 +123\.4 MB +12\.3 MB/s +0:00:30",
+        r"public\.a_t\S*(…|for) +━+.* 99% +99,000,000 +9\.9 GB +100\.0 MB/s +1\.0 s",
+        r"public\.on_its_way +━+.* 25% +1,234,567 +123\.4 MB +12\.3 MB/s +30 s",
     )
     for line, wanted in zip(lines, numbers, strict=True):
         assert re.fullmatch(wanted, line.rstrip()), line
@@ -63,5 +63,5 @@ def test_without_a_terminal_a_table_has_its_line_when_it_is_whole() -> None:
             display.show(tables)
     assert out.getvalue().splitlines() == [
         "snapshot for reporting: The snapshot waits for a transaction.",
-        "snapshot for reporting: public.done: 100%, 5 rows, 1.0 kB, 500 bytes/s, in 0:00:02",
+        "snapshot for reporting: public.done: 100%, 5 rows, 1.0 kB, 500 B/s, in 2.0 s",
     ]

@@ -8,7 +8,7 @@ from typing import Any
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult, TableProgress
-from tranrepl.printable import counted
+from tranrepl.printable import counted, duration, size
 
 
 def history_values(result: JobResult, done: str = "stored") -> dict[str, Any]:
@@ -75,11 +75,11 @@ def _comments(result: JobResult, done: str) -> str:
 def snapshot_comments(tables: Sequence[TableProgress]) -> str:
     """Return how a snapshot gets on, a line for each table on its way."""
     whole = [it for it in tables if it.share >= 1]
-    rows, size = sum(it.rows for it in tables), sum(it.bytes for it in tables)
-    lines = [f"Snapshot: {len(whole)} of {len(tables)} tables, {rows:,} rows, {size:,} bytes."]
+    rows, taken = sum(it.rows for it in tables), size(sum(it.bytes for it in tables))
+    lines = [f"Snapshot: {len(whole)} of {counted(len(tables), 'table')}, {counted(rows, 'row')}, {taken}."]
     lines += (
-        f"{it.article}: {it.share:.0%}, {it.rows:,} rows, {it.bytes:,} bytes, {it.rate:,.0f} bytes/s, "
-        f"{it.seconds_left or 0:,.0f} s left"
+        f"{it.article}: {it.share:.0%}, {counted(it.rows, 'row')}, {size(it.bytes)}, {size(round(it.rate))}/s, "
+        f"{duration(it.seconds_left or 0)} left"
         for it in tables
         if 0 < it.share < 1
     )
