@@ -245,7 +245,9 @@ def _from_json(connection_id: str, value: str) -> Connection:
 def _from_uri(connection_id: str, value: str) -> Connection:
     """Read a URI as `Connection.from_uri` does in Airflow, whose host may have a protocol of its own."""
     scheme, schemes = urlsplit(value).scheme, value.count("://")
-    if not scheme or schemes > 2:
+    # What such a text has for a database's name, which messages have, would be the password, too.
+    without_host = not schemes and "@" in value
+    if not scheme or schemes > 2 or without_host:
         raise ValueError("no scheme, or too many")
     rest = value.replace(f"{scheme}://", "" if schemes == 2 else "//")
     if schemes == 2 and set("@:") & set(rest.split("://", 1)[0]):

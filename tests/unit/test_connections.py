@@ -144,6 +144,7 @@ def test_a_connection_that_is_not_defined_is_told_with_the_variable_to_set(envir
         "postgres://me:s3cret@db:port/sales",
         "postgres://me:s3cret@db:99999/sales",
         "postgres://me:s3cret@[::1/sales",
+        "postgres:/me:s3cret@db:5432/sales",
         "host=db password=s3cret",
         "s3cret",
     ],
