@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -32,7 +32,8 @@ def read_small(record: PublicationRecord, batch: Batch) -> pa.Table:
         rows = _table(record.store.read(batch.folder))
     except (OSError, ValueError) as error:
         raise damaged(record, batch, error) from error
-    require_count(record, batch, len(rows))
+    seqnos = rows["xact_seqno"]
+    _require_own(record, batch, len(rows), lambda: (seqnos[0].as_py(), seqnos[-1].as_py()))
     return rows
 
 
@@ -53,18 +54,23 @@ def _table(content: bytes) -> pa.Table:
     return rows if rows.schema.equals(ROW_LAYOUT) else rows.cast(ROW_LAYOUT)
 
 
-def require_count(record: PublicationRecord, batch: Batch, commands: int) -> None:
-    """Raise ConfigurationError where a batch has other than so many commands."""
-    if commands != batch.commands:
-        if not commands:
-            # Spark reads a folder that is not there as an empty one.
-            _metadata(record, batch)
-        raise damaged(record, batch, f"it holds {commands} commands, {batch.commands} are registered")
-
-
 def require_all_commands(record: PublicationRecord, batch: Batch) -> None:
     """Raise ConfigurationError where a batch lacks commands, by its file's own account."""
-    require_count(record, batch, _metadata(record, batch).num_rows)
+    stored = _metadata(record, batch)
+    ends = (stored.row_group(it).column(0).statistics for it in (0, stored.num_row_groups - 1))
+    _require_own(record, batch, stored.num_rows, lambda: (bytes(next(ends).min), bytes(next(ends).max)))
+
+
+def _require_own(
+    record: PublicationRecord, batch: Batch, commands: int, ends: Callable[[], tuple[bytes, bytes]]
+) -> None:
+    """Raise ConfigurationError where a batch has other than so many commands, or those of other transactions: they
+    would be passed over as not of the range that is delivered."""
+    if commands != batch.commands:
+        raise damaged(record, batch, f"it holds {commands} commands, {batch.commands} are registered")
+    first, last = ends() if commands else (batch.first_xact_seqno, batch.last_xact_seqno)
+    if first < batch.first_xact_seqno or last > batch.last_xact_seqno:
+        raise damaged(record, batch, "it holds commands of other transactions than are registered")
 
 
 def _metadata(record: PublicationRecord, batch: Batch) -> pq.FileMetaData:

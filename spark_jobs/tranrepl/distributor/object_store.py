@@ -31,6 +31,7 @@ _PART_BYTES = 8 * 1024 * 1024
 _READ_BYTES = 4 * 1024 * 1024
 _TRIES: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(seconds=60)}
 """For a server that is slow, busy or restarted."""
+_WAITING: dict[str, Any] = {"timeout": "30s", "connect_timeout": "10s"}
 _KEY_OPTIONS = ("aws_access_key_id", "aws_secret_access_key")
 _USED_OPTIONS = {
     "s3": ("endpoint_url", "region_name", "aws_session_token", *_KEY_OPTIONS),
@@ -272,7 +273,7 @@ def _client(store: ObjectStore) -> Any:
     settings: dict[str, Any] = {
         "prefix": parts.path.strip("/") or None,
         "retry_config": _TRIES,
-        "client_options": {"timeout": "30s", "connect_timeout": "10s"},
+        "client_options": dict(_WAITING),
     }
     given: dict[str, Any]
     endpoint = None if it is None else _endpoint(parts.scheme, it)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -130,6 +131,14 @@ def _take_from_another_batch(folder: Path) -> None:
     shutil.copy(_file(other), _file(folder))
 
 
+def _take_commands_of_another_batch(folder: Path) -> None:
+    """Hold as many commands as are registered, of other transactions."""
+    number = _rows(folder)
+    other = next(it for it in sorted(folder.parent.glob("[!_]*")) if it != folder)
+    commands = pq.read_table(_file(other), partitioning=None)
+    pq.write_table(pa.concat_tables([commands] * number).slice(0, number), _file(folder))
+
+
 def _file(folder: Path) -> Path:
     (file,) = folder.glob("*.parquet")
     return file
@@ -139,7 +148,14 @@ def _rows(folder: Path) -> int:
     return int(pq.read_metadata(_file(folder)).num_rows)
 
 
-_DAMAGES = [_remove_folder, _remove_file, _cut_file, _overwrite_data, _take_from_another_batch]
+_DAMAGES = [
+    _remove_folder,
+    _remove_file,
+    _cut_file,
+    _overwrite_data,
+    _take_from_another_batch,
+    _take_commands_of_another_batch,
+]
 
 
 @dataclass(frozen=True, slots=True)

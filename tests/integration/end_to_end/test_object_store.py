@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tranrepl.admin.early_warnings import new_early_warnings
 from tranrepl.admin.publication_ends import LEFT_NOTHING, find_ends
 from tranrepl.admin.teardown import plan_teardown_at, tear_down
 from tranrepl.distributor import object_store
+from tranrepl.distributor.command_store import new_folder
 from tranrepl.distributor.store import store_at
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, InternalError, TransientError
@@ -263,6 +265,28 @@ def test_a_server_that_stalls_for_a_moment_costs_only_time(make_site: MakeSite, 
     threading.Timer(2.0, server.signal, [signal.SIGCONT]).start()
     site.run()
     assert site.differences() == []
+
+
+@pytest.mark.slow
+def test_a_server_that_stalls_while_a_batch_is_read_does_not_hold_the_delivery_for_ever(
+    server: BucketServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(object_store._TRIES, "retry_timeout", timedelta(seconds=2))
+    monkeypatch.setitem(object_store._WAITING, "timeout", "1s")
+    store, folder = store_at(bucket.store, bucket.connection), new_folder()
+    written = store.new_file(folder)
+    written.write(os.urandom(12 * 1024 * 1024))
+    written.close()
+    with store.open(folder) as file:
+        file.read(1)
+        server.signal(signal.SIGSTOP)
+        try:
+            file.seek(8 * 1024 * 1024)
+            with pytest.raises(TransientError, match="cannot be asked to read"):
+                file.read(1)
+        finally:
+            server.signal(signal.SIGCONT)
+    object_store._client.cache_clear()
 
 
 @each_kind
