@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import DatabasesFactory
-from support.child_job import LOG_READER, ChildJob
+from support.child_job import LOG_READER, SNAPSHOT, ChildJob
 from support.embedded_postgres import PostgresServer
 from support.in_process import deliver_stored, read_log_into_store
 from support.item_site import (
@@ -34,10 +34,12 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.errors import FencedError, MustBeReinitializedError, TransientError
 from tranrepl.failpoint import Failpoint
+from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.log_reader.draining import LogReader
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.postgres.continuity import Continuity
 from tranrepl.publisher.postgres.slot import ReplicationSlot
+from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 
 @pytest.fixture
@@ -344,12 +346,18 @@ def test_a_promotion_that_loses_only_what_is_not_ours_goes_on_by_itself(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("interrupted", [False, True])
 def test_a_promotion_that_loses_what_a_snapshot_has_shown_is_refused(
-    server: PostgresServer, standby: PostgresServer, site: Site, tmp_path: Path
+    server: PostgresServer, standby: PostgresServer, site: Site, tmp_path: Path, interrupted: bool
 ) -> None:
     standby.stop()
     insert(site, 4, 9, "lost")
-    assert command(site, tmp_path, "reinitialize", "-s", "reporting").status == 0
+    if interrupted:
+        request = SnapshotRequest(publication=site.publication, subscription="reporting")
+        mark_for_reinitialization(request, site.topology)
+        assert ChildJob(SNAPSHOT, site, Failpoint.RANGE_COMMITTED).killed()
+    else:
+        assert command(site, tmp_path, "reinitialize", "-s", "reporting").status == 0
     _fail_over(site, server, standby)
     assert_refused_everywhere(site, tmp_path, "Rows were copied from it as of", "timeline 2, left timeline 1 at")
 
