@@ -61,8 +61,19 @@ def shop(
     mariadb_shop: MariaDbServer, databases: DatabasesFactory, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Shop:
     schema = f"altered{next(_databases)}"
-    mariadb_shop.execute(f"CREATE DATABASE {schema}", f"CREATE DATABASE {schema}copy")
-    ends = replace(databases(), publisher=mariadb_shop.connection(schema, "publisher"))
+    login, word = f"only_{schema}", "few rights"
+    account = f"{login}@'127.0.0.1'"
+    mariadb_shop.execute(
+        *(
+            f"CREATE DATABASE {schema}",
+            f"CREATE DATABASE {schema}copy",
+            f"CREATE USER {account} IDENTIFIED BY '{word}'",
+        ),
+        *mariadb_shop.least_rights(account, schema),
+    )
+    # Who alters a table is somebody else.
+    least = replace(mariadb_shop.connection(schema, "publisher"), login=login, password=word)
+    ends = replace(databases(), publisher=least)
     article = {
         "source": f"{schema}.item",
         "destination": "public.item",
