@@ -84,6 +84,16 @@ def find_groups(block: EventBlock) -> Groups:
     return Groups(begins[is_whole], found, open_from, is_plain, statements)
 
 
+def statements_of(block: EventBlock) -> Ints:
+    """Return the indexes of QUERY events that are neither BEGIN, COMMIT nor ROLLBACK: MySQL begins each group with
+    one."""
+    queries = np.flatnonzero(block.types == EventType.QUERY)
+    texts, lengths = _query_texts(block, queries)
+    is_word = [_is(block, texts, lengths, word) for word in (_BEGIN, _COMMIT, _ROLLBACK)]
+    found: Ints = queries[~np.any(is_word, axis=0)]
+    return found
+
+
 def is_prepared(block: EventBlock, begin: int) -> bool:
     """Return whether MariaDB's event at the beginning of a group says that it prepares an XA transaction."""
     flags = block.data.bytes[block.starts[begin] + HEADER_BYTES + 12]

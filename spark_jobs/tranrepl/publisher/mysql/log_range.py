@@ -31,7 +31,15 @@ from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal,
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import HEADER_BYTES, EventBlock, EventType, LogCursor, Query, query_of, read_query
-from tranrepl.publisher.mysql.groups import Groups, PreparedTransactions, Xid, find_groups, is_prepared, is_undone
+from tranrepl.publisher.mysql.groups import (
+    Groups,
+    PreparedTransactions,
+    Xid,
+    find_groups,
+    is_prepared,
+    is_undone,
+    statements_of,
+)
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
 from tranrepl.publisher.mysql.positions import FIRST_EVENT, BinlogPositions, file_of, offset_of, place_of, position_of
@@ -407,7 +415,7 @@ class Reading:
         )
 
     def _truncations(self, plain: EventBlock) -> Iterator[ChangeSet]:
-        for at in np.flatnonzero(plain.types == EventType.QUERY).tolist():
+        for at in statements_of(plain).tolist():
             found = meaning(read_query(plain.body(at)), self._range.by_table.keys())
             if found is not None and found.effect is Effect.EMPTIED:
                 yield ChangeSet(self._range.by_table[found.table], Operation.TRUNCATE, plain.starts[at : at + 1])
