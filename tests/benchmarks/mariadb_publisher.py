@@ -54,7 +54,7 @@ FILL = f"""CREATE PROCEDURE fill(last int, size int, updates int) BEGIN
     END WHILE;
 END"""
 _ONE_ROW_SHARE = 5
-"""Of so many rows, one is changed in a transaction of its own."""
+"""One row of so many is changed in a transaction of its own."""
 
 
 def main() -> None:
