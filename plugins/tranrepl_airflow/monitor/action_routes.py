@@ -13,6 +13,7 @@ from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTra
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.next_steps import Place, named
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.actions import Action, ActionRequest, dag_id_of
@@ -114,7 +115,8 @@ class ActionRoutes:
             raise HTTPException(404)
         values = name in reader.editable
         found = query_store(publication, lambda database: _loss(database, publication, subscription, values=values))
-        problem = error_line(STORE, found) if isinstance(found, ReplicationError) else None
+        place = Place(publication.settings_file, subscription)
+        problem = named(error_line(STORE, found), place) if isinstance(found, ReplicationError) else None
         loss = None if isinstance(found, ReplicationError) else found
         failures, _ = _failures(publication, values=values)
         row = None

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.distributor.stored_commands import scan_folder
+from tranrepl.distributor.stored_commands import scan_batch
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import NO_ARTICLE_ID, Operation
 from tranrepl.subscriber.base.dialect import Dialect
@@ -55,7 +55,7 @@ def browse(
             continue
         if selection.last is not None and batch.first_xact_seqno > selection.last:
             return
-        for commands in scan_folder(record.store, batch.folder, _chosen(selection, articles)):
+        for commands in scan_batch(record, batch, _chosen(selection, articles)):
             for row in commands.to_pylist():
                 yield browsed_command(row, articles, dialect)
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tranrepl.admin.browse import BrowsedCommand, browsed_command
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
-from tranrepl.distributor.stored_commands import scan_folder
+from tranrepl.distributor.stored_commands import scan_batch
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO, NO_ARTICLE_ID, Operation
 from tranrepl.model.position import following, preceding
@@ -154,7 +154,7 @@ class StoredCommands:
         for batch in batches:
             if batch.first_xact_seqno > place.xact_seqno:
                 return
-            for table in scan_folder(record.store, batch.folder, same):
+            for table in scan_batch(record, batch, same):
                 for row in table.to_pylist():
                     yield row, articles
 
@@ -185,7 +185,7 @@ class _Reading:
     def tables(self) -> Iterator[pa.Table]:
         looked_at = 0
         for batch in self._batches:
-            for table in scan_folder(self._record.store, batch.folder, self._later(), self._columns):
+            for table in scan_batch(self._record, batch, self._later(), self._columns):
                 if not len(table):
                     continue
                 if looked_at >= MOST_LOOKED_AT:

@@ -9,7 +9,8 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tranrepl.distributor.command_store import CommandStore, path_in
+from tranrepl.distributor.batch_files import damaged
+from tranrepl.distributor.command_store import path_in
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.position import seqnos_of_one_place
@@ -17,23 +18,24 @@ from tranrepl.model.position import seqnos_of_one_place
 _ROWS_AT_ONCE = 1000
 
 
-def read_folder(
-    store: CommandStore, folder: str, chosen: pc.Expression, columns: Sequence[str] | None = None
+def read_batch(
+    record: PublicationRecord, batch: Batch, chosen: pc.Expression, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return the commands of a batch's folder. Raises ReplicationError where the store cannot be read from here."""
-    return pa.concat_tables(scan_folder(store, folder, chosen, columns))
+    """Return the chosen commands of a batch. Raises ReplicationError where it cannot be read from here, or is
+    damaged."""
+    return pa.concat_tables(scan_batch(record, batch, chosen, columns))
 
 
-def scan_folder(
-    store: CommandStore, folder: str, chosen: pc.Expression, columns: Sequence[str] | None = None
+def scan_batch(
+    record: PublicationRecord, batch: Batch, chosen: pc.Expression, columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield what `read_folder` returns, a bounded number at a time, in the order in which they were stored; at least
+    """Yield what `read_batch` returns, a bounded number at a time, in the order in which they were stored; at least
     one table."""
     # It loads pandas, and most that import this module read nothing.
     import pyarrow.dataset as ds
 
     try:
-        with store.open(folder) as file:
+        with record.store.open(batch.folder) as file:
             scanner = (
                 ds.ParquetFileFormat()
                 .make_fragment(file)
@@ -48,19 +50,20 @@ def scan_folder(
             yield scanner.projected_schema.empty_table()
             for batch in scanner.to_batches():
                 yield pa.Table.from_batches([batch])
-    except (OSError, pa.ArrowInvalid) as error:
+    except (FileNotFoundError, PermissionError) as error:
         raise ConfigurationError(
-            f"store: {path_in(store, folder)} cannot be read: {str(error).splitlines()[0]}",
+            f"store: {path_in(record.store, batch.folder)} cannot be read: {str(error).splitlines()[0]}",
             remedy="this reads the store itself: it must be reachable from here",
         ) from error
+    except (OSError, pa.ArrowInvalid) as error:
+        raise damaged(record, batch, error) from error
 
 
 def first_transaction(record: PublicationRecord, batches: Sequence[Batch], after: bytes) -> bytes | None:
     """Return the `xact_seqno` of the first stored transaction after another one; None where there is none."""
     for batch in batches:
-        seqnos = read_folder(
-            record.store, batch.folder, pc.field("xact_seqno") > pa.scalar(after, pa.binary()), ["xact_seqno"]
-        )["xact_seqno"]
+        later = pc.field("xact_seqno") > pa.scalar(after, pa.binary())
+        seqnos = read_batch(record, batch, later, ["xact_seqno"])["xact_seqno"]
         if len(seqnos):
             return bytes(pc.min(seqnos).as_py())
     return None
@@ -75,7 +78,7 @@ def holds_transaction(record: PublicationRecord, batches: Sequence[Batch], xact_
     )
     for batch in batches:
         try:
-            if len(read_folder(record.store, batch.folder, same, ["xact_seqno"])):
+            if len(read_batch(record, batch, same, ["xact_seqno"])):
                 return True
         except ReplicationError:
             return True
@@ -86,7 +89,7 @@ def is_stored(record: PublicationRecord, batches: Sequence[Batch], xact_seqno: b
     """Return whether a transaction's commands are among those of these batches."""
     own = [it for it in batches if it.first_xact_seqno <= xact_seqno <= it.last_xact_seqno]
     same = pc.field("xact_seqno") == pa.scalar(xact_seqno, pa.binary())
-    return any(len(read_folder(record.store, it.folder, same, ["xact_seqno"])) for it in own)
+    return any(len(read_batch(record, it, same, ["xact_seqno"])) for it in own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def count_after(record: PublicationRecord, batch: Batch, xact_seqno: bytes) -> S
     """
     later = pc.field("xact_seqno") > pa.scalar(xact_seqno, pa.binary())
     transactions, commands, since, last = 0, 0, None, None
-    for rows in scan_folder(record.store, batch.folder, later, ["xact_seqno", "commit_time"]):
+    for rows in scan_batch(record, batch, later, ["xact_seqno", "commit_time"]):
         if not len(rows):
             continue
         seqnos = rows["xact_seqno"]

@@ -30,9 +30,10 @@ from support.observed import (
 )
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import status
 from tranrepl.distributor.store_mark import MARK
-from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.next_steps import Place, next_steps
 
 
@@ -210,6 +211,17 @@ def test_a_missing_or_damaged_batch_is_named_and_not_passed_over(
         assert watermark(site) == before
     site.deliver().raise_error()
     assert_each_change_was_made_once(site)
+
+
+def test_who_would_skip_a_transaction_of_a_damaged_batch_is_told_the_ways_on(
+    databases: DatabasesFactory, tmp_path: Path
+) -> None:
+    batches = _registered(databases(), tmp_path, SparkHere())
+    _cut_file(batches.folders[0])
+    with pytest.raises(ConfigurationError) as refused:
+        skip_transaction(batches.site.topology, "reporting", batches.last[0])
+    assert refused.value.report.damaged_batch
+    assert f"restore {batches.folders[0]} from a backup" in (refused.value.report.remedy or "")
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)
