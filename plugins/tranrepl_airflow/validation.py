@@ -130,10 +130,10 @@ class ValidationOperator(ReplicationSparkOperator):
         if result.validation is None:
             return result
         validation = result.validation.shortened(_MOST_ROWS)
-        for line in validation.account():
+        for line in validation.in_few_lines("the XCom names them"):
             self.log.info("%s", one_event(line))
         for article in validation.unequal:
             self.log.warning("%s", one_event(article.summary()))
             for row in article.rows:
-                self.log.warning("%s: %s %s", row.difference, row.key, one_event(", ".join(row.columns)))
+                self.log.warning("%s", one_event(f"{article.article} {row.in_words()}"))
         return result.model_copy(update={"validation": validation})

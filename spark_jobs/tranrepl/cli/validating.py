@@ -18,7 +18,7 @@ from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import Repair, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, attempt_repeatedly
-from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation, DifferingRow
+from tranrepl.jobs.validation_report import COUNTS_EQUAL, ArticleValidation
 from tranrepl.printable import counted
 from tranrepl.spark.shell_submit import submit
 
@@ -118,11 +118,11 @@ def _show_validation(name: str, result: JobResult) -> None:
         verdict = _verdict(it, counted_only=counted_only)
         table.add_row(it.article, f"{it.publisher_rows:,}", *([] if counted_only else counts), verdict)
     out.print(table)
-    for line in result.validation.in_few_lines():
+    for line in result.validation.in_few_lines("--json names them"):
         out.print(escape(line), highlight=False, style="dim")
     for it in result.validation.unequal:
         for row in it.rows[:_MOST_SHOWN]:
-            out.print(f"  {escape(_differing_row(it, row))}", highlight=False, soft_wrap=True)
+            out.print(f"  {escape(f'{it.article} {row.in_words()}')}", highlight=False, soft_wrap=True)
         if it.differences > _MOST_SHOWN:
             out.print(f"  {it.article}: {it.differences - _MOST_SHOWN:,} more; --json names them", highlight=False)
 
@@ -135,9 +135,3 @@ def _verdict(validated: ArticleValidation, *, counted_only: bool) -> str:
     reason = f", not repaired: {escape(validated.not_repaired)}" if validated.not_repaired else ""
     rows = f" ({validated.subscriber_rows:,} at the Subscriber)" if not validated.differences else ""
     return f"[red]differs[/]{rows}{reason}"
-
-
-def _differing_row(validated: ArticleValidation, row: DifferingRow) -> str:
-    key = ", ".join(f"{name} = {value}" for name, value in row.key.items())
-    columns = f": {', '.join(row.columns)}" if row.columns else ""
-    return f"{validated.article} {key}  {row.difference}{columns}"

@@ -32,6 +32,15 @@ class DifferingRow(BaseModel):
     columns: tuple[str, ...] = ()
     """Those that differ, of a row that is at both ends."""
 
+    def in_words(self) -> str:
+        """Return as in "id = 5  different: name, price"."""
+        columns = f": {', '.join(self.columns)}" if self.columns else ""
+        return f"{self.key_in_words()}  {self.difference}{columns}"
+
+    def key_in_words(self) -> str:
+        """Return as in "id = 5, line = NULL"."""
+        return ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in self.key.items())
+
 
 class Comparison(BaseModel):
     """What of an article was compared, and what was not."""
@@ -121,9 +130,10 @@ class ArticleValidation(BaseModel):
     def summary(self) -> str:
         """Summarize, as in "article dbo.a: 2 missing, 1 different"."""
         if not self.differences:
-            return f"article {self.article}: {self.publisher_rows} rows, {self.subscriber_rows} at the Subscriber"
+            rows = counted(self.publisher_rows, "row")
+            return f"article {self.article}: {rows}, {self.subscriber_rows:,} at the Subscriber"
         counts = {"missing": self.missing, "extra": self.extra, "different": self.different}
-        return f"article {self.article}: " + ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return f"article {self.article}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
 
 
 class SubscriptionValidation(BaseModel):
@@ -140,21 +150,18 @@ class SubscriptionValidation(BaseModel):
     def unequal(self) -> tuple[ArticleValidation, ...]:
         return tuple(it for it in self.articles if not it.equal)
 
-    def by_comparison(self) -> dict[str, list[str]]:
-        """Group the articles by what was compared of them."""
-        alike: dict[str, list[str]] = {}
+    def in_few_lines(self, whole: str) -> list[str]:
+        """Return what was compared: a line for all articles, and one for those that differ of each kind. `whole` says
+        where the rest is."""
+        groups: dict[str, list[str]] = {}
         for it in self.articles:
-            alike.setdefault(it.compared.summary(), []).append(it.article)
-        return alike
-
-    def in_few_lines(self) -> list[str]:
-        """Return what was compared: a line for all articles, and one for those that differ of each kind."""
-        groups = self.by_comparison()
+            groups.setdefault(it.compared.summary(), []).append(it.article)
         if len(groups) == 1:
             return [f"{what}: {_few(articles)}" for what, articles in groups.items()]
         unequal = {it.article for it in self.unequal}
         details = {what: [it for it in articles if it in unequal] for what, articles in groups.items()}
-        return [self._in_one_line(), *(f"{what}: {_few(articles)}" for what, articles in details.items() if articles)]
+        lines = (f"{what}: {_few(articles)}" for what, articles in details.items() if articles)
+        return [f"{self._in_one_line()} ({whole})", *lines]
 
     def _in_one_line(self) -> str:
         compared = [it.compared for it in self.articles]
@@ -169,14 +176,7 @@ class SubscriptionValidation(BaseModel):
             counts or "rows counted; contents not compared",
             *([f"row filters applied to {counted(filtered, 'article')}"] if filtered else []),
         ]
-        return f"{counted(len(compared), 'article')}: {'; '.join(parts)} (--json names them)"
-
-    def account(self) -> list[str]:
-        """Return what was compared, and where only rows were counted, that equal counts say no more."""
-        if not self.rowcount_only:
-            return [f"compared {what}: {', '.join(articles)}" for what, articles in self.by_comparison().items()]
-        equal = [it.article for it in self.articles if it.equal]
-        return [f"{COUNTS_EQUAL}: {', '.join(equal)}"] if equal else []
+        return f"{counted(len(compared), 'article')}: {'; '.join(parts)}"
 
     def shortened(self, rows: int) -> SubscriptionValidation:
         """Return the validation with at most so many rows of an article named."""
@@ -194,11 +194,11 @@ COMPARED_ARTICLES = ": {} articles, "
 def passed_comments(validation: SubscriptionValidation) -> str:
     """Return what the history says of a validation that left nothing to do."""
     rows = sum(it.subscriber_rows for it in validation.articles)
-    compared = f"at 0x{validation.xact_seqno}{compared_articles(len(validation.articles))}{rows} rows"
+    compared = f"at 0x{validation.xact_seqno}{compared_articles(len(validation.articles))}{counted(rows, 'row')}"
     if validation.rowcount_only:
         return f"{COUNTS_EQUAL.capitalize()} {compared}."
     repaired = sum(it.repaired or 0 for it in validation.articles)
-    mended = f"; {repaired} rows were repaired" if repaired else ""
+    mended = f"; repaired {counted(repaired, 'row')}" if repaired else ""
     return f"{PASSED} {compared}{mended}."
 
 

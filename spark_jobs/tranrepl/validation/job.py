@@ -214,7 +214,7 @@ def _failed(request: ValidationRequest, unequal: Sequence[ArticleValidation]) ->
     if not unequal:
         return None
     first = next((row for it in unequal for row in it.rows), None)
-    key = None if first is None else ", ".join(f"{name} = {value}" for name, value in first.key.items())
+    key = None if first is None else first.key_in_words()
     repaired = (
         f"look at the rows that differ; `tranrepl validate FILE -s {request.subscription} --repair` corrects them"
     )
