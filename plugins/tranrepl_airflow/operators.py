@@ -145,9 +145,12 @@ class ReplicationSparkOperator(SparkSubmitOperator):
             self.lineage = replicated_tables(self.publication, self.subscription, result)
         # Outside of the handler, so that the log shows no second traceback below the message.
         if result.error is None:
-            self.log.info("%s transactions, %s commands", result.transactions, result.commands)
+            for it in result.table_changes:
+                self.log.info("%s", one_event(f"{it.article}: {it.what}"))
             self._record_skipped(result)
-            summarize(context, self.in_words(result))
+            done = self.in_words(result)
+            self.log.info("%s", done)
+            summarize(context, done)
             return result.model_dump(mode="json")
         return self._stopped(result, result.error, context)
 
@@ -332,7 +335,6 @@ class InitializeOperator(SubscriptionOperator):
 
     def in_words(self, result: JobResult) -> str:
         if not result.snapshot:
-            self.log.info("No article of subscription %s waits for a snapshot", self.subscription)
             return "no article waits for a snapshot"
         return f"snapshot of {counted(sum(table.rows for table in result.snapshot), 'row')}"
 

@@ -73,7 +73,7 @@ def recent_runs(dag_ids: Collection[str], *, notes: bool) -> list[HandRun]:
                 user=run.triggering_user_name,
                 time=run.run_after,
                 conf=run.conf or {},
-                note=note if notes else None,
+                note=_plain(note) if notes else None,
             )
             for run, note in session.execute(query)
         ]
@@ -96,7 +96,14 @@ def followed_run(dag_id: str, run_id: str, *, note: bool) -> FollowedRun | None:
     if run is None:
         return None
     log = log_path(dag_id, run_id, said.task_id, said.try_number) if said else None
-    return FollowedRun(dag_id=dag_id, run_id=run_id, state=str(run.state), note=run.content if note else None, log=log)
+    return FollowedRun(
+        dag_id=dag_id, run_id=run_id, state=str(run.state), note=_plain(run.content) if note else None, log=log
+    )
+
+
+def _plain(note: str | None) -> str | None:
+    """Return a note, which is Markdown, as the monitor shows it."""
+    return None if note is None else note.replace("`", "")
 
 
 def last_check(dag_id: str) -> LastCheck | None:

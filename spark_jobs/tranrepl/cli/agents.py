@@ -201,9 +201,7 @@ def _deliver(
 
 def _deliver_with_retry(topology: Topology, name: str, submitted: _Submit) -> JobResult:
     def failed(error: ErrorReport) -> None:
-        err.print(
-            f"{name}: a batch failed ({escape(error.message)}), trying again over a single connection", highlight=False
-        )
+        err.print(f"{name}: {escape(error.message)}: trying again over a single connection", highlight=False)
 
     return deliver_with_retry(lambda mode: _deliver(topology, name, mode, None, submitted), failed)
 

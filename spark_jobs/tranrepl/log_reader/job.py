@@ -50,7 +50,7 @@ class LogReaderRun(AgentRun):
     """One run of the log reader: it drains the log, and follows it as long as nothing is out of the ordinary."""
 
     drained_after_request = 20.0
-    verb = "registered"
+    verb = "stored"
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ function answerOf(form) {
 }
 
 const FOLLOWED_MILLISECONDS = 2000;
-const STATES = {queued: 'waits for the scheduler', running: 'running', success: 'succeeded', failed: 'failed'};
+const STATES = {queued: 'waits for the scheduler', running: 'Running', success: 'Succeeded', failed: 'Failed'};
 
 function linkTo(path, text) {
   const link = document.createElement('a');

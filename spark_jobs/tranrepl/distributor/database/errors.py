@@ -48,7 +48,7 @@ class RecordedError:
     @property
     def text(self) -> str:
         """Message and remedy, a line each."""
-        return "\n".join(filter(None, [self.report.message, self.report.remedy]))
+        return "\n→ ".join(filter(None, [self.report.message, self.report.remedy]))
 
 
 @dataclass(frozen=True, slots=True)
