@@ -89,8 +89,8 @@ class ObjectStore:
 
     def folders(self) -> Iterator[StoredFolder]:
         for it in self._listed():
-            name = it["path"].partition("/")[0]
-            if FOLDER.fullmatch(name):
+            name, _, file = it["path"].partition("/")
+            if FOLDER.fullmatch(name) and file == FILE:
                 yield StoredFolder(name, it["last_modified"], it["size"])
 
     def remove(self, folders: Iterable[str]) -> None:

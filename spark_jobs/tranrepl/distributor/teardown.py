@@ -171,7 +171,8 @@ def _registered(connection: sa.Connection, record: PublicationRecord) -> Registe
 
 def _shares_store(connection: sa.Connection, record: PublicationRecord) -> bool:
     others = sa.and_(
-        mspublications.c.store == record.store.url, mspublications.c.publication_id != record.publication_id
+        sa.func.rtrim(mspublications.c.store, "/") == record.store.url.rstrip("/"),
+        mspublications.c.publication_id != record.publication_id,
     )
     return bool(connection.scalar(sa.select(sa.exists().where(others))))
 

@@ -118,10 +118,13 @@ def _where(site: Site) -> str:
     return f"distribution database {site.databases.distribution.database}"
 
 
-def test_publications_of_one_distribution_database_share_a_store(site: Site, other: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["store", pytest.param("store/", marks=pytest.mark.slow)])
+def test_publications_of_one_distribution_database_share_a_store(
+    site: Site, other: Site, tmp_path: Path, store: str
+) -> None:
     other.databases = Databases(other.databases.publisher, other.databases.subscriber, site.databases.distribution)
     other.connections["distribution"] = site.databases.distribution
-    _moved(other, tmp_path / "store").set_up()
+    _moved(other, f"{tmp_path}/{store}").set_up()
     other.at_publisher("INSERT INTO item VALUES (1)")
     read_log_into_store(other).raise_error()
     # What is in the store, and old.

@@ -298,11 +298,14 @@ def test_a_log_reader_that_is_killed_leaves_an_object_that_goes(
     with ChildJob(LOG_READER, site, Failpoint.STORED) as job:
         assert job.killed()
     (orphan,) = _batches(server, bucket)
+    foreign = f"a/store/{new_folder()}/another"
+    server.put(bucket.name, foreign, b"")
     site.spark = SparkHere()
     site.run()
     assert site.differences() == []
     assert clean_up_at_once(site).orphan_folders == 1
     assert orphan not in _batches(server, bucket)
+    assert foreign in _batches(server, bucket)
 
 
 @pytest.mark.slow
