@@ -130,7 +130,7 @@ class MariaDbColumns:
         in the key by then takes none, and has no default any more."""
         for it in _Net.of(steps).added:
             if it.value is not None and it.default is None and self._takes_null(it.name):
-                self._alter([f"ALTER COLUMN {quoted_name(it.name)} SET DEFAULT NULL"])
+                self._alter([f"ALTER COLUMN {quoted_name(it.name)} SET DEFAULT (NULL)"])
 
     def _takes_null(self, name: str) -> bool:
         schema, table = self._place

@@ -30,7 +30,6 @@ from tranrepl.subscriber.base.procedures import (
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.capabilities import NameLimit, NameUnit
-from tranrepl.subscriber.command_text import row_not_found_text
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
 
 _NO_KEYWORDS = frozenset({TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER})
@@ -63,8 +62,9 @@ def _to_savepoint(words: Sequence[str]) -> bool:
 
 
 _TEXT = (
-    "SELECT :number{0} AS number, COALESCE(routine_definition, '') AS body, sql_mode FROM information_schema.routines "
-    "WHERE routine_type = 'PROCEDURE' AND routine_schema = COALESCE(:schema{0}, DATABASE()) AND routine_name = :name{0}"
+    "SELECT :number{0} AS number, COALESCE(routine_definition, '') AS body, sql_mode AS sql_mode "
+    "FROM information_schema.routines WHERE routine_type = 'PROCEDURE' "
+    "AND routine_schema = COALESCE(:schema{0}, DATABASE()) AND routine_name = :name{0}"
 )
 _COUNT = (
     "SELECT :number{0} AS number, COUNT(*) AS parameters FROM information_schema.parameters "
@@ -109,9 +109,9 @@ def _of_each(query: str, names: Sequence[ProcedureName]) -> tuple[sa.TextClause,
 
 
 PROCEDURE_NAMES = NameLimit(64, NameUnit.CHARACTERS)
-_LONGEST_MESSAGE = 512
 _DIALECT = mysql.dialect()
 _BEFORE_BODY = "MODIFIES SQL DATA\n"
+_DECLARED = "  DECLARE tranrepl_rows bigint;\n"
 
 
 class MariaDbScripter:
@@ -155,13 +155,6 @@ def _qualified(name: ProcedureName) -> str:
     return qualified_name(name.schema, name.name)
 
 
-def _literal(text: str) -> str:
-    """Write a text literal that is right with and without NO_BACKSLASH_ESCAPES."""
-    if "\\" in text:
-        return f"CONVERT(0x{text.encode().hex()} USING utf8mb4)"
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _parameter_type(target: SqlTarget, argument: Argument) -> str:
     if argument.position is None:
         return f"varbinary({mask_bytes(target)})"
@@ -186,7 +179,7 @@ def _update(target: SqlTarget) -> str:
     everything = range(len(target.columns))
     if BITMAP not in passed:
         assigned = [f"{_column(target, at)} = {new[at]}" for at in everything]
-        return _declared() + _update_statement(target, assigned, matches) + _row_not_found(target, Operation.UPDATE)
+        return _DECLARED + _update_statement(target, assigned, matches) + _row_not_found(target, Operation.UPDATE)
     assigned = [
         f"{_column(target, at)} = CASE WHEN {_bit_is_set(at)} THEN {new[at]} ELSE {_column(target, at)} END"
         for at in everything
@@ -198,7 +191,7 @@ def _update(target: SqlTarget) -> str:
         set_always = [at for at in everything if at not in key or target.columns[at].fills_itself]
         others = _update_statement(target, [assigned[at] for at in set_always], matches)
         update = f"  IF {' OR '.join(map(_bit_is_set, key))} THEN\n{update}  ELSE\n{others}  END IF;\n"
-    return _declared() + update + _row_not_found(target, Operation.UPDATE)
+    return _DECLARED + update + _row_not_found(target, Operation.UPDATE)
 
 
 def _update_statement(target: SqlTarget, assigned: Sequence[str], matches: str) -> str:
@@ -212,15 +205,8 @@ def _update_statement(target: SqlTarget, assigned: Sequence[str], matches: str) 
 def _delete(target: SqlTarget) -> str:
     matches = _key_matches(target, Operation.DELETE)
     return (
-        f"{_declared()}  DELETE destination FROM {_table(target)} AS destination WHERE {matches};\n"
+        f"{_DECLARED}  DELETE destination FROM {_table(target)} AS destination WHERE {matches};\n"
         f"  SET tranrepl_rows = ROW_COUNT();\n{_row_not_found(target, Operation.DELETE)}"
-    )
-
-
-def _declared() -> str:
-    return (
-        "  DECLARE tranrepl_rows bigint;\n"
-        f"  DECLARE tranrepl_message varchar({_LONGEST_MESSAGE}) CHARACTER SET utf8mb4;\n"
     )
 
 
@@ -240,17 +226,12 @@ def _key_matches(target: SqlTarget, operation: Operation) -> str:
 
 def _row_not_found(target: SqlTarget, operation: Operation) -> str:
     matches = _key_matches(target, operation)
-    text = row_not_found_text(operation, target.article.destination)
-    key = key_arguments(target.article, operation)
-    names = [target.columns[at].name for at in target.article.key_positions]
-    parts = [_literal(text)]
-    for place, (name, argument) in enumerate(zip(names, key, strict=True)):
-        parts += [_literal(f"{', ' if place else ''}{name} = "), quoted_name(argument.name)]
     absent = f"NOT EXISTS (SELECT 1 FROM {_table(target)} AS destination WHERE {matches})"
+    # MySQL takes 128 characters. Whoever calls adds the table and the key.
+    message = f"The row was not found at the Subscriber when applying the replicated {operation.name} command"
     return (
         f"  IF tranrepl_rows = 0 AND {absent} THEN\n"
-        f"    SET tranrepl_message = LEFT(CONCAT({', '.join(parts)}), {_LONGEST_MESSAGE});\n"
-        f"    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {ROW_NOT_FOUND}, MESSAGE_TEXT = tranrepl_message;\n"
+        f"    SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {ROW_NOT_FOUND}, MESSAGE_TEXT = '{message}';\n"
         "  END IF;\n"
     )
 

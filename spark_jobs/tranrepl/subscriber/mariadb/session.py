@@ -30,6 +30,13 @@ _KEEPALIVE = {
     "TCP_USER_TIMEOUT": UNANSWERED_MILLISECONDS,
 }
 
+
+def _at_least(variable: str, *numbers: object) -> str:
+    # MySQL takes no GREATEST of a signed number and an unsigned one.
+    values = ", ".join(map(str, (f"@@{variable}", *numbers)))
+    return f"{variable} = CAST(GREATEST({values}) AS UNSIGNED)"
+
+
 _SETTINGS = (
     # Others wait for rows that were changed, not for gaps between them.
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
@@ -38,15 +45,14 @@ _SETTINGS = (
 ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00', \
 sql_quote_show_create = 1, default_storage_engine = 'InnoDB', \
 foreign_key_checks = 1, unique_checks = 1, \
-max_error_count = GREATEST(@@max_error_count, 64), \
-wait_timeout = GREATEST(@@wait_timeout, 28800), lock_wait_timeout = GREATEST(@@lock_wait_timeout, 3600), \
-innodb_lock_wait_timeout = GREATEST(@@innodb_lock_wait_timeout, 50), \
+{_at_least("max_error_count", 64)}, {_at_least("wait_timeout", 28800)}, {_at_least("lock_wait_timeout", 3600)}, \
+{_at_least("innodb_lock_wait_timeout", 50)}, \
 /*M!100300 check_constraint_checks = 1, */ {WHOLE_ANSWERS}, \
-net_read_timeout = GREATEST(@@net_read_timeout, 600), net_write_timeout = GREATEST(@@net_write_timeout, 600)""",
+{_at_least("net_read_timeout", 600)}, {_at_least("net_write_timeout", 600)}""",
 )
 
-USUAL_WAITS = """SET SESSION lock_wait_timeout = GREATEST(@@GLOBAL.lock_wait_timeout, @@lock_wait_timeout, 3600), \
-innodb_lock_wait_timeout = GREATEST(@@GLOBAL.innodb_lock_wait_timeout, @@innodb_lock_wait_timeout, 50)"""
+USUAL_WAITS = f"""SET SESSION {_at_least("lock_wait_timeout", "@@GLOBAL.lock_wait_timeout", 3600)}, \
+{_at_least("innodb_lock_wait_timeout", "@@GLOBAL.innodb_lock_wait_timeout", 50)}"""
 """As long as a new session waits for locks, or longer."""
 
 
