@@ -1,11 +1,14 @@
-"""The tutorial's commands, typed as they stand into a bash with nothing of ours in its environment."""
+"""The tutorial's commands, and those of the page for MySQL, typed as they stand into a bash with nothing of ours in its
+environment."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +19,12 @@ from demo.demo_site import DemoSite, write_shell
 from support.checkout import CHECKOUT
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer, embedded_bindir
+from support.mariadb import MariaDbServer
 
 pytestmark = pytest.mark.slow
 
 _TUTORIAL = CHECKOUT / "docs" / "tutorial.md"
+_FROM_MYSQL = CHECKOUT / "docs" / "how-to" / "from-mysql.md"
 _DATABASES = ("shop", "reporting", "distribution")
 
 
@@ -34,18 +39,18 @@ class _Blocks:
 
 
 def _blocks() -> _Blocks:
-    environment, own_server, demo_server, *steps = _fenced("sh")
+    environment, own_server, demo_server, *steps = _fenced("sh", _TUTORIAL)
     return _Blocks(environment, own_server, demo_server, tuple(steps))
 
 
-def _fenced(language: str) -> list[str]:
-    found: list[str] = re.findall(rf"```{language}\n(.*?)```", _TUTORIAL.read_text("utf-8"), re.DOTALL)
+def _fenced(language: str, page: Path) -> list[str]:
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     return found
 
 
 def _shown() -> list[str]:
     """Return the lines of output that the tutorial shows."""
-    (text,) = _fenced("text")
+    (text,) = _fenced("text", _TUTORIAL)
     return text.splitlines()
 
 
@@ -121,3 +126,34 @@ def test_the_demos_server_does_for_the_tutorial(databases: DatabasesFactory, tmp
     _type("\n".join([activate, blocks.demo_server, blocks.steps[-1]]), tmp_path)
     assert site.show_new_files() == []
     assert not os.path.lexists(seen)
+
+
+@pytest.mark.submit
+@pytest.mark.parametrize("name", ["mariadb", "mysql-9.7"])
+def test_the_page_from_mysql_works_when_typed(
+    name: str, publishing: Callable[[str], MariaDbServer], own_server: PostgresServer, tmp_path: Path
+) -> None:
+    if shutil.which("mysql") is None:
+        pytest.skip("there is no client `mysql` (Debian: mariadb-client-core)")
+    server = publishing(name)
+    administrator = server.connection("mysql")
+    _checkout(tmp_path)
+    asked, login, at_mysql, at_mariadb, *steps = _fenced("sh", _FROM_MYSQL)
+    rights = at_mysql if server.kind == "mysql" else at_mariadb
+    script = "\n".join([". .venv/bin/activate", asked, login, rights, *steps])
+    for written, ours in {
+        "MYSQL_TCP_PORT=3306": f"MYSQL_TCP_PORT={administrator.port}",
+        "MYSQL_PWD=secret": f"MYSQL_PWD={administrator.password}",
+        "--user=root": f"--user={administrator.login}",
+        "postgres://postgres:secret@127.0.0.1:5432": _address(own_server),
+    }.items():
+        assert written in script
+        script = script.replace(written, ours)
+    shown = _type(script, tmp_path)
+    assert "shop: 2 articles, 1 subscription: no errors" in shown
+    assert "equal" in shown
+    with own_server.connect("reporting") as session:
+        customers = session.execute("SELECT id, name, active, born::text FROM customer ORDER BY id").fetchall()
+        orders = session.execute("SELECT id, total::text, state, details::text, changed::text FROM orders").fetchall()
+    assert customers == [(1, "Ada", True, "1815-12-10"), (2, "Grace", False, None), (3, "Edgar", True, None)]
+    assert orders == [(10, "99.50", "sent", '{"gift": true}', "2026-11-01 12:00:00.25")]
