@@ -13,6 +13,7 @@ import pytest
 from tranrepl.distribution import stored_range
 from tranrepl.distribution.stored_range import StoredRange
 from tranrepl.distributor import command_file
+from tranrepl.distributor.batch_files import require_all_commands
 from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import store_at
@@ -61,6 +62,15 @@ def test_wide_rows_are_read_few_at_a_time_among_narrow_ones(tmp_path: Path, monk
     assert numbers == [*range(1, 30_001), *range(40_000, 40_200)]
     assert len(read[0]) == 20_000
     assert max(rows.nbytes for rows in read) < 2_000_000
+
+
+def test_a_batch_whose_last_rows_no_filter_let_through_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_file, "_ROW_GROUP_BYTES", 1)
+    record = PublicationRecord(1, "purchasing", store_at(str(tmp_path)), "slot", None, None)
+    folder = write_commands(record.store, [_rows(range(1, 31), "1\tx"), _rows(range(0), "1\tx")])
+    require_all_commands(record, Batch(folder, _seqno(1), _seqno(30), _NOON, _NOON, 30, 30, log_bytes=10_000_000))
 
 
 @pytest.mark.parametrize("end", ["last", "before"])
