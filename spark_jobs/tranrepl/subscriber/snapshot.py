@@ -101,6 +101,7 @@ class CopiedArticle:
     """The definition that they were copied by."""
     xact_seqno: bytes
     """The last transaction that they show."""
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)

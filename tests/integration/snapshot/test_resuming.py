@@ -21,9 +21,13 @@ from support.mariadb import MariaDbServer
 from support.publishers import SERVERS, new_mariadb_database
 from support.site import Site
 from tranrepl.admin.cleanup import clean_up
+from tranrepl.errors import FencedError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.snapshot import initialization
+from tranrepl.snapshot.copied_before import copied_before
+from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
 _TABLES = [f"t{number}" for number in range(10)]
@@ -288,4 +292,35 @@ def test_tables_that_foreign_keys_tie_are_copied_at_one_position(
     site.set_up()
     _interrupt(site, 4)
     assert _copied(_rest(site)) == (["t0", "t1", *_TABLES[4:]] if foreign_keys else _TABLES[4:])
+    _require_equal(site)
+
+
+@pytest.mark.slow
+def test_a_job_that_stood_still_before_it_kept_tables_does_nothing_when_another_has_ended(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt(site, 4)
+
+    def chosen_while_another_ends(plan: OpenSnapshot, say: Callable[[str], None]) -> dict[str, bytes]:
+        kept = copied_before(plan, say)
+        _write(site, 5)
+        assert _copied(_rest(site)) == _TABLES[4:]
+        replicate_stored(site)
+        return kept
+
+    with monkeypatch.context() as patch:
+        patch.setattr(initialization, "copied_before", chosen_while_another_ends)
+        with pytest.raises(FencedError):
+            site.take_snapshot()
+    _write(site, 6)
+    assert _copied(_rest(site)) == []
+    _require_equal(site)
+
+
+@pytest.mark.slow
+def test_a_table_that_was_emptied_meanwhile_is_copied_again(site: Site) -> None:
+    site.at_publisher("DELETE FROM t1")
+    _interrupt(site, 4)
+    site.at_subscriber("TRUNCATE t2")
+    assert _copied(_rest(site)) == ["t2", *_TABLES[4:]]
     _require_equal(site)

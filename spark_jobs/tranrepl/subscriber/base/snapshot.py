@@ -126,14 +126,17 @@ class Snapshot:
 
     def copied(self, articles: Iterable[SnapshotArticle]) -> dict[str, CopiedArticle]:
         """Return those of the articles whose rows an earlier snapshot, which did not end, has copied to tables that are
-        still there."""
+        still there, and not empty since: as by hand, or after a crash where they are unlogged."""
         if not self._model.has_snapshots():
             return {}
         with self._transaction():
             copied = self._rows.copied()
-            places = {it.article.destination: it.name for it in articles if it.name in copied}
+            places = {it.article.destination: it for it in articles if it.name in copied}
             there = find_destinations(self._session, self._database, list(places)) if places else {}
-        return {name: copied[name] for place, name in places.items() if place in there}
+            found = [it for place, it in places.items() if place in there]
+            return {
+                it.name: copied[it.name] for it in found if not copied[it.name].rows or self._emptied.holds_rows(it)
+            }
 
     def tied(self, articles: Sequence[SnapshotArticle], foreign_keys: Iterable[ForeignKey]) -> dict[str, set[str]]:
         """Return by article those that it refers to, or that refer to it, by foreign keys of the destinations: by those
@@ -155,12 +158,13 @@ class Snapshot:
         del articles
         return []
 
-    def keep(self, snapshot: str, names: Collection[str]) -> None:
+    def keep(self, snapshot: str, kept: Mapping[str, bytes]) -> None:
         """Let articles that are `copied` be of this snapshot, which does not copy them again, and give up ranges of
-        all others."""
+        all others. `kept`: by article, the last transaction that its rows show. Raises FencedError where another
+        snapshot has taken them meanwhile."""
         if self._model.has_snapshots():
             with self._transaction():
-                self._rows.keep(snapshot, names)
+                self._rows.keep(snapshot, kept, self.where)
 
     def delete_before_changes(
         self,

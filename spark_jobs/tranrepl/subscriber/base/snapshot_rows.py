@@ -79,33 +79,43 @@ class SnapshotRows:
         """Return the articles of which all ranges are loaded, by a snapshot that has not ended."""
         columns = SNAPSHOTS.c
         ranges = (
-            sa.select(columns.article, columns.snapshot, sa.func.count().label("loaded"))
+            sa.select(
+                columns.article,
+                columns.snapshot,
+                sa.func.count().label("loaded"),
+                sa.func.sum(columns.row_count).label("row_count"),
+            )
             .where(self._mine, columns.range_number != 0)
             .group_by(columns.article, columns.snapshot)
             .subquery()
         )
         of_one = sa.and_(ranges.c.article == columns.article, ranges.c.snapshot == columns.snapshot)
         query = (
-            sa.select(columns.article, columns.article_id, columns.loading_seqno)
+            sa.select(columns.article, columns.article_id, columns.loading_seqno, ranges.c.row_count)
             .join(ranges, of_one)
             .where(self._of_articles, columns.range_count == ranges.c.loaded)
         )
         return {
-            row.article: CopiedArticle(row.article_id, bytes(row.loading_seqno)) for row in self._session.execute(query)
+            row.article: CopiedArticle(row.article_id, bytes(row.loading_seqno), int(row.row_count))
+            for row in self._session.execute(query)
         }
 
-    def keep(self, snapshot: str, names: Collection[str]) -> None:
+    def keep(self, snapshot: str, kept: Mapping[str, bytes], where: str) -> None:
         """Let articles that are copied be this snapshot's, and give up the ranges of all others: neither is loaded by
-        the snapshot of before any more."""
+        the snapshot of before any more. `kept`: by article, the last transaction that its rows show. Raises FencedError
+        where another snapshot has taken them since they were looked at."""
         columns = SNAPSHOTS.c
         begun = set(self._session.scalars(sa.select(columns.article).where(self._mine, columns.range_number != 0)))
-        given_up = sorted(begun.difference(names))
+        given_up = sorted(begun.difference(kept))
         if given_up:
             self.announce(snapshot, given_up)
-        if names:
-            self._locked(names)
+        if kept:
+            self._locked(kept)
+            copied = self.copied()
+            if any(name not in copied or copied[name].xact_seqno != xact_seqno for name, xact_seqno in kept.items()):
+                raise another_snapshot(where)
             self._session.execute(
-                sa.update(SNAPSHOTS).where(self._mine, columns.article.in_(names)).values(snapshot=snapshot)
+                sa.update(SNAPSHOTS).where(self._mine, columns.article.in_(kept)).values(snapshot=snapshot)
             )
 
     def require_registered(self, snapshot: str, name: str, where: str) -> None:
