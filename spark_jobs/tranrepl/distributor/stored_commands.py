@@ -48,8 +48,8 @@ def scan_batch(
                 )
             )
             yield scanner.projected_schema.empty_table()
-            for batch in scanner.to_batches():
-                yield pa.Table.from_batches([batch])
+            for rows in scanner.to_batches():
+                yield pa.Table.from_batches([rows])
     except (FileNotFoundError, PermissionError) as error:
         raise ConfigurationError(
             f"store: {path_in(record.store, batch.folder)} cannot be read: {str(error).splitlines()[0]}",

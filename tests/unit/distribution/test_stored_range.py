@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,6 +18,7 @@ from tranrepl.distributor.batch_files import require_all_commands
 from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store import store_at
+from tranrepl.distributor.stored_commands import scan_batch
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, FencedError
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
@@ -84,12 +86,7 @@ def test_row_groups_outside_the_range_are_not_read(end: str, tmp_path: Path, mon
     (file,) = tmp_path.glob("*/*")
     with pq.ParquetFile(file) as stored:
         column = [stored.metadata.row_group(it).column(0) for it in range(stored.num_row_groups)]
-    content = bytearray(file.read_bytes())
-    for damaged in (column[9], column[20]):
-        content[damaged.data_page_offset : damaged.data_page_offset + damaged.total_compressed_size] = bytes(
-            damaged.total_compressed_size
-        )
-    file.write_bytes(content)
+    _damage(file, column[9], column[20])
     last, before = (_seqno(20), None) if end == "last" else (_seqno(30), _seqno(21))
     read = StoredRange(record, (batch,), _seqno(10), last, before)
     numbers = [int.from_bytes(it, "big") for rows in read.commands() for it in rows["xact_seqno"].to_pylist()]
@@ -97,6 +94,28 @@ def test_row_groups_outside_the_range_are_not_read(end: str, tmp_path: Path, mon
     wider = StoredRange(record, (batch,), _seqno(9), last, before)
     with pytest.raises(ConfigurationError):
         list(wider.commands())
+
+
+def _damage(file: Path, *columns: pq.ColumnChunkMetaData) -> None:
+    content = bytearray(file.read_bytes())
+    for it in columns:
+        content[it.data_page_offset : it.data_page_offset + it.total_compressed_size] = bytes(it.total_compressed_size)
+    file.write_bytes(content)
+
+
+def test_a_batch_is_named_that_is_damaged_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_file, "_ROW_GROUP_BYTES", 1)
+    record = PublicationRecord(1, "purchasing", store_at(str(tmp_path)), "slot", None, None)
+    groups = [_rows(range(it, it + 5_000), "1\tx") for it in range(1, 30_000, 5_000)]
+    folder = write_commands(record.store, groups)
+    (file,) = tmp_path.glob("*/*")
+    with pq.ParquetFile(file) as stored:
+        _damage(file, stored.metadata.row_group(5).column(0))
+    batch = Batch(folder, _seqno(1), _seqno(30_000), _NOON, _NOON, 30_000, 30_000, log_bytes=10_000_000)
+    scanned = scan_batch(record, batch, pc.field("command_id") == 1)
+    assert [len(next(scanned)) for _ in range(2)] == [0, 1000]
+    with pytest.raises(ConfigurationError, match=folder):
+        list(scanned)
 
 
 def _small(store: Path, count: int) -> tuple[PublicationRecord, tuple[Batch, ...]]:
