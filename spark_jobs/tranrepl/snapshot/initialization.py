@@ -132,6 +132,8 @@ def initialize(plan: OpenSnapshot, runner: Runner, history: SnapshotHistory) -> 
         fence = loading.copy()
     began = {it.name: kept.get(it.name, exported.xact_seqno) for it in everything}
     watermark = min(began.values(), default=exported.xact_seqno) if plan.whole else None
+    # By now the Subscriber's fence is set: what else calls it off from here on is found by that.
+    database.snapshots.require_begun(subscription, began)
     progress = loading.complete(everything, fence, began, watermark)
     database.snapshots.activate(subscription, began, watermark)
     reach(Failpoint.SNAPSHOT_ACTIVATED)

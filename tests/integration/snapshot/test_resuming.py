@@ -324,3 +324,21 @@ def test_a_table_that_was_emptied_meanwhile_is_copied_again(site: Site) -> None:
     site.at_subscriber("TRUNCATE t2")
     assert _copied(_rest(site)) == ["t2", *_TABLES[4:]]
     _require_equal(site)
+
+
+@pytest.mark.slow
+def test_a_snapshot_that_was_called_off_meanwhile_does_not_end_at_the_subscriber(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt(site, 4)
+
+    def reach(point: Failpoint) -> None:
+        if point is Failpoint.SNAPSHOT_BEGUN:
+            _reinitialize_alone(site, "public.t0")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(initialization, "reach", reach)
+        with pytest.raises(FencedError):
+            site.take_snapshot()
+    assert _copied(_rest(site)) == ["t0"]
+    _require_equal(site)

@@ -142,6 +142,14 @@ class Snapshots:
             if changed.rowcount != len(articles):
                 raise self._another_snapshot(subscription)
 
+    def require_begun(self, subscription: SubscriptionRecord, began: Mapping[str, bytes]) -> None:
+        """Raise FencedError where the snapshot of one of these articles was called off; `began` as `activate` has
+        it."""
+        states = self.article_states(subscription).items()
+        begun = {it: state.xact_seqno for it, state in states if state.status is SubscriptionStatus.INITIATED}
+        if not began.items() <= begun.items():
+            raise self._another_snapshot(subscription)
+
     def activate(self, subscription: SubscriptionRecord, began: Mapping[str, bytes], watermark: bytes | None) -> None:
         """Let deliveries go on: the Subscriber has the rows of these articles; `began`: by article, the last
         transaction that they show. Where the subscription as such begins, it does so with a watermark.
