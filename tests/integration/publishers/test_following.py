@@ -15,6 +15,8 @@ from tranrepl.model.position import Position
 from tranrepl.publisher.log_range import LogPart
 from tranrepl.publisher.log_stream import OpenLogStream, StreamEndedError
 from tranrepl.publisher.mysql import dump, log_stream
+from tranrepl.publisher.mysql.log_stream import OpenBinlogStream
+from tranrepl.publisher.mysql.positions import position_of
 from tranrepl.publisher.publisher import Publisher
 
 _SECONDS = 30.0
@@ -33,11 +35,14 @@ def _following(site: PublisherSite) -> Iterator[tuple[Publisher, OpenLogStream]]
             yield publisher, opened
 
 
-def _next(stream: OpenLogStream) -> LogPart:
-    """Wait until something has arrived, and take it."""
+def _next(stream: OpenLogStream, up_to: Position | None = None) -> LogPart:
+    """Wait until something has arrived, and all up to there, and take it."""
     deadline = time.monotonic() + _SECONDS
     while stream.arrived_at is None:
         assert time.monotonic() < deadline, "nothing arrives"
+        select.select([stream.fileno()], [], [], 1.0)
+        stream.receive()
+    while up_to is not None and isinstance(stream, OpenBinlogStream) and position_of(stream.cursor.place) < up_to:
         select.select([stream.fileno()], [], [], 1.0)
         stream.receive()
     part = stream.take()
@@ -128,6 +133,38 @@ def test_where_it_has_come_to_is_proved_as_it_would_be_read_again(by_time: Publi
             stream.confirm(position)
             registered = Registered(position, site.begins, 1, last, proof=proof)
             publisher.require_unbroken(publisher.identity(), registered)
+
+
+def test_a_file_that_ends_before_what_is_in_it_was_taken_changes_no_proof(by_time: PublisherSite) -> None:
+    with _following(by_time) as (publisher, stream):
+        proof = publisher.proof(by_time.start(publisher), None)
+        by_time.server.execute(_insert(1))
+        while stream.arrived_at is None:
+            stream.receive()
+        by_time.server.execute("FLUSH BINARY LOGS")
+        part = _next(stream, publisher.end_of_log())
+        assert part.end is not None
+        proof = stream.proof(proof, part.last_commit)
+        assert proof == publisher.proof(part.end, part.last_commit)
+        stream.confirm(part.end)
+        position = _passed(stream, publisher.end_of_log())
+        assert stream.proof(proof, part.last_commit) == publisher.proof(position, part.last_commit)
+
+
+def test_a_transaction_on_its_way_with_a_savepoint_is_none_that_has_arrived(
+    by_time: PublisherSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dump, "_CHUNK", 4_000)
+    monkeypatch.setattr(log_stream, "_AT_ONCE_BYTES", 1)
+    with _following(by_time) as (_, stream), by_time.server.session() as session:
+        for it in ("FLUSH BINARY LOGS", _insert(-1), "SAVEPOINT a", *map(_insert, range(200))):
+            session.execute(it)
+        session.commit()
+        # The end of the file and some of the transaction are read at once.
+        time.sleep(0.3)
+        part = _next(stream)
+    assert part.transactions == 1
+    assert len(changes_of(part.changes)) == 201
 
 
 def test_a_server_that_ends_the_session_ends_the_stream(by_time: PublisherSite) -> None:

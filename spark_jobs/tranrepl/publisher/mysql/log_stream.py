@@ -93,16 +93,19 @@ class OpenBinlogStream:
             raise StreamEndedError(f"the server has said nothing for {_SILENT_SECONDS} s")
 
     def _add(self, block: EventBlock) -> None:
+        is_first = self.arrived_at is None
         if not self._to_come.open and not np.isin(block.types, GTIDS).any():
-            self.passed.add(block)
-            return
-        found = self._to_come.add(block)
-        if found is None or not len(found[0].starts):
-            return
-        whole, groups = found
-        if self.arrived_at is None and self.reading.is_of_others(whole, groups):
+            whole, is_passed = block, is_first
+        else:
+            found = self._to_come.add(block)
+            if found is None or not len(found[0].starts):
+                return
+            whole, groups = found
+            is_passed = is_first and (not len(groups.begins) or self.reading.is_of_others(whole, groups))
+        if is_passed:
             self.passed.add(whole)
             return
+        # What lies between groups, too: a proof is made of the log in its order.
         self._arrived.append(whole)
         self.arrived_at = self.arrived_at or time.monotonic()
 
