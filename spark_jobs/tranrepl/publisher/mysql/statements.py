@@ -166,9 +166,8 @@ def why_rows_unknown(query: Query, columns: Collection[str], added: Collection[s
     in_place = (altered is not None and text[:1].upper() == "A") or _INDEX.match(text) is not None
     # A backslash may be one of NO_BACKSLASH_ESCAPES: then strings end elsewhere.
     is_exact = not any(it in whole for it in (_UNDECODABLE, "\\")) and _EXECUTED_FROM.search(whole) is None
-    if is_exact and _ADDS_PARTITIONS.match(text):
-        return None
-    if not is_exact or not in_place or _WITH_ROWS.search(plain):
+    has_rows = _WITH_ROWS.search(plain) is not None and _ADDS_PARTITIONS.match(text) is None
+    if not is_exact or not in_place or has_rows:
         return "a statement may have changed its rows, and the log does not have them"
     known = {it.lower() for it in columns}
     # A quoted name needs no space beside it.

@@ -122,6 +122,7 @@ def test_what_is_logged_instead_of_rows_is_known(statement: str, among_rows: boo
         ('ALTER TABLE t COMMENT "DROP ", DROP c, ADD c int COMMENT "x"', "column c was dropped"),
         ("ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN (9) COMMENT 'DROP c')", None),
         ("alter table `shop`.`t` add partition partitions 2", None),
+        ("ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN ('new'))", "column new was there before"),
         ("ALTER TABLE t REORGANIZE PARTITION p INTO (PARTITION q VALUES LESS THAN (9))", "may have changed its rows"),
         ("ALTER TABLE t ADD c int, PARTITION BY HASH (id)", "may have changed its rows"),
         ("ALTER TABLE t /*!50000 ADD PARTITION (PARTITION p VALUES LESS THAN (9)) */", "may have changed its rows"),
