@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pyarrow as pa
 import pytest
 
@@ -105,3 +107,17 @@ def test_what_a_savepoint_undoes_of_a_large_transaction_is_not_read(
     assert account.error is not None
     assert account.error.kind is ErrorKind.DATA
     assert "was rolled back" in account.error.message
+
+
+def test_a_large_transaction_without_its_end_is_an_error_and_no_commands(
+    site: PublisherSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the server ended while it wrote it: it does not have its rows."""
+    _in_parts(monkeypatch)
+    _change(site, *(_ROWS.format("t", at) for at in range(0, 4000, 1000)))
+    chunks = dump.BinlogDump.chunks
+    monkeypatch.setattr(dump.BinlogDump, "chunks", lambda self: islice(chunks(self), 8))
+    _, count, account = _commands(site)
+    assert count > 1
+    assert account.error is not None
+    assert (account.error.kind, "and not its end" in account.error.message) == (ErrorKind.DATA, True)

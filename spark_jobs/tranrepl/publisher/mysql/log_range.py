@@ -142,8 +142,16 @@ class BinlogRange:
                 part = reading.part(cursor.block(data, starts))
                 if part is not None:
                     yield part
-                if reading.is_over or cursor.place >= place_of(self.up_to):
+                if reading.is_over:
                     return
+                if cursor.place >= place_of(self.up_to):
+                    break
+        if reading.has_passed_on:
+            raise DataError(
+                f"{self.where}: the binary log has the beginning of a transaction of more than {_HELD_BYTES >> 20} MB "
+                "and not its end: the server ended while it wrote it",
+                remedy=REINITIALIZE,
+            )
 
 
 class GroupsToCome:
@@ -185,7 +193,7 @@ class Reading:
         self._transactions = 0
         self._bytes = 0
         self._has_begun = False
-        self._has_passed_on = False
+        self.has_passed_on = False
         """A part of the group that is open was."""
         self._is_whole = False
         """The group that is open waits for its end."""
@@ -195,7 +203,7 @@ class Reading:
     def part(self, block: EventBlock) -> LogPart | None:
         """Take in a block; the part that its whole groups are, None where no group ends in it."""
         found = self._to_come.add(block)
-        if found is not None:
+        if found is not None and len(found[1].begins):
             return self.of_groups(*found)
         if self._to_come.bytes > _HELD_BYTES and not self._is_whole:
             return self._beginning()
@@ -229,7 +237,7 @@ class Reading:
         changes = self._of_the_rest(self._begun(replace(changes, sets=sets)), is_open=True)
         size = self._to_come.bytes
         self._to_come.open = [_heads(whole)]
-        self._has_passed_on = True
+        self.has_passed_on = True
         self._bytes += size
         return LogPart(changes, message_bytes=size, decode_seconds=time.perf_counter() - started)
 
@@ -243,7 +251,7 @@ class Reading:
         of = changes.transactions
         if is_open:
             of = replace(of, whole=np.zeros(len(of.whole), dtype=np.bool_))
-        if self._has_passed_on:
+        if self.has_passed_on:
             of = Transactions(of.begins[1:], of.seqno[1:], of.time[1:], np.concatenate([[False], of.whole[2:]]))
         return replace(changes, transactions=of)
 
@@ -252,14 +260,14 @@ class Reading:
         groups = self._within(block, groups)
         if not len(groups.begins):
             return None
-        if self._has_passed_on and is_undone(block, int(groups.ends[0])):
+        if self.has_passed_on and is_undone(block, int(groups.ends[0])):
             raise DataError(
                 f"{self._range.where}: a transaction of more than {_HELD_BYTES >> 20} MB in the log was rolled back, "
                 "and is there because it has changed a table without transactions",
                 remedy=f"change such tables in transactions of their own; now {REINITIALIZE}",
             )
         part = self._part(block, groups)
-        self._has_passed_on = self._is_whole = False
+        self.has_passed_on = self._is_whole = False
         return part
 
     def is_of_others(self, block: EventBlock, groups: Groups) -> bool:
