@@ -164,11 +164,12 @@ class Decoder:
         lengths = block.ends[maps] - starts
         numbers = np.full(len(maps), -1, dtype=np.int64)
         for first in np.unique(block.data.numbers(starts, "<u4"), return_index=True)[1].tolist():
-            is_same = (lengths == lengths[first]) & (numbers < 0)
+            # A shorter one at the buffer's end has no words so far behind its beginning.
+            same = np.flatnonzero((lengths == lengths[first]) & (numbers < 0))
             for word in (*range(0, int(lengths[first]) - 8, 8), int(lengths[first]) - 8):
-                words = block.data.numbers(starts + word, "<i8")
-                is_same &= words == words[first]
-            numbers[is_same] = self._number_of(block, int(maps[first]))
+                words, wanted = (block.data.numbers(starts[it] + word, "<i8") for it in (same, [first]))
+                same = same[words == wanted]
+            numbers[same] = self._number_of(block, int(maps[first]))
         for at in np.flatnonzero(numbers < 0).tolist():
             numbers[at] = self._number_of(block, int(maps[at]))
         return numbers

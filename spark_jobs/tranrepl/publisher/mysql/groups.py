@@ -75,7 +75,8 @@ def find_groups(block: EventBlock) -> Groups:
     end_of = np.searchsorted(ends, begins)
     is_whole = end_of < len(ends)
     found = ends[end_of[is_whole]]
-    if len(found) and (found[:-1] >= begins[1 : len(found)]).any():
+    is_torn = len(begins) > len(found) + 1 or (found[:-1] >= begins[1 : len(found)]).any()
+    if is_torn:
         raise DataError("a group of the binary log does not end before the next one begins")
     open_from = None if is_whole.all() else int(begins[len(found)])
     in_groups = np.isin(types, [*COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.XA_PREPARE])

@@ -195,6 +195,10 @@ def test_each_group_decodes_to_what_was_committed(file: str) -> None:
         assert changes.transactions.time.tolist()[1] == time
 
 
+def _event(kind: int, body: bytes) -> bytes:
+    return bytes(4) + bytes([kind]) + bytes(4) + (HEADER_BYTES + len(body)).to_bytes(4, "little") + bytes(6) + body
+
+
 _KINDS = {"WRITE1": 23, "UPDATE1": 24, "DELETE1": 25, "WRITE_Z": 166, "UPDATE_Z": 167}
 
 
@@ -202,10 +206,7 @@ def _events_of(entry: dict[str, Any]) -> list[bytes]:
     """Return a group of one rows event, as the entry has it."""
     kind = entry.get("event_type") or _KINDS[entry["event"]]
     bodies = [(33, bytes(60)), (19, _unpacked(entry, "table_map")), (kind, _unpacked(entry, "rows")), (16, bytes(8))]
-    events = [
-        bytes(4) + bytes([number]) + bytes(4) + (HEADER_BYTES + len(body)).to_bytes(4, "little") + bytes(6) + body
-        for number, body in bodies
-    ]
+    events = [_event(number, body) for number, body in bodies]
     return [inflated(it) if it[4] in COMPRESSED else it for it in events]
 
 
@@ -241,6 +242,35 @@ def test_rows_of_all_kinds_of_tables(flavor: Flavor, entry: dict[str, Any]) -> N
             Decoder(articles, _CHARSETS).changes(block)
         return
     assert [(before, after) for _, _, before, after in _rows(Decoder(articles, _CHARSETS).changes(block))] == expected
+
+
+def _table_map(number: int, name: str, rest: bytes) -> tuple[int, bytes]:
+    named = bytes([1]) + b"s\0" + bytes([len(name)]) + name.encode() + b"\0"
+    return EventType.TABLE_MAP, number.to_bytes(6, "little") + b"\1\0" + named + rest
+
+
+def _block_of_bodies(*bodies: tuple[int, bytes]) -> EventBlock:
+    """Return events without checksums."""
+    events = [_event(kind, body) for kind, body in bodies]
+    sizes = np.array([len(it) for it in events])
+    starts = np.cumsum(sizes) - sizes
+    data = LogBytes(np.frombuffer(b"".join(events), dtype=np.uint8))
+    return EventBlock(
+        data, starts, starts + sizes, data.numbers(starts + 4, "u1"), np.zeros(len(events), np.int64), Flavor.MARIADB
+    )
+
+
+def test_a_block_may_end_with_a_small_table_after_a_large_one() -> None:
+    maps = _table_map(1, "wide", bytes(2000)), _table_map(2, "small", bytes(20))
+    assert not Decoder({}, _CHARSETS).has_published(_block_of_bodies(*maps))
+
+
+def test_a_transaction_that_the_server_did_not_write_to_its_end_is_none_with_the_next() -> None:
+    began = EventType.GTID, bytes(19)
+    row = EventType.WRITE_V1, bytes(20)
+    for events in ([began, row, began, row], [began, row, began, row, (EventType.XID, bytes(8))]):
+        with pytest.raises(DataError, match="does not end before the next one begins"):
+            find_groups(_block_of_bodies(*events))
 
 
 def test_columns_of_another_collation_than_most_have_their_own() -> None:
