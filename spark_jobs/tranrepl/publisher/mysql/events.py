@@ -156,7 +156,13 @@ class LogCursor:
         is_of_file = self._is_of_file(log, starts[part], types[part])
         if self._checksums and not _have_checksums(log, starts[part], ends[part]):
             wrong = next(at for at in range(part.start, part.stop) if not _has_checksum(log, starts[at], ends[at]))
-            self.offset += int(sizes[part.start : wrong][is_of_file[: wrong - part.start]].sum())
+            before = slice(part.start, wrong)
+            self._pass(log, before, starts, sizes, types, places, ends)
+            # Those behind the last one that says its place.
+            of_file = is_of_file[: wrong - part.start]
+            says = np.flatnonzero(of_file & (log.numbers(starts[before] + 13, "<u4") != 0))
+            behind = int(says[-1]) + 1 if len(says) else 0
+            self.offset += int(sizes[before][behind:][of_file[behind:]].sum())
             raise self._damaged()
         said = log.numbers(starts[part] + 13, "<u4")
         known = is_of_file & (said != 0)
