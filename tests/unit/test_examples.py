@@ -19,6 +19,7 @@ _HOW_TOS = "tests/integration/cli/test_examples_of_how_tos.py"
 _SCHEDULER = "tests/airflow/test_scheduler.py"
 _RUN_BY = {
     "docs/tutorial.md": ("tests/integration/end_to_end/test_tutorial.py", "tutorial.md"),
+    "docs/how-to/from-mysql.md": ("tests/integration/end_to_end/test_tutorial.py", '"from-mysql.md"'),
     "docs/how-to/a-batch-failed.md": ("tests/integration/cli/test_runbook.py", "RUNBOOK"),
     "docs/how-to/install.md": ("tests/integration/end_to_end/test_wheel.py", '"install.md"'),
     "docs/how-to/snapshot.md": (_HOW_TOS, "how-to/snapshot.md"),
