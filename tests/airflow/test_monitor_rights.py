@@ -355,13 +355,20 @@ def test_the_last_check_is_shown_with_its_problems(asked: Asked, monkeypatch: py
     report = CheckReport(
         articles=2,
         subscriptions=1,
-        problems=(Problem(message="no right to log in", remedy="GRANT <it>", blocks_setup=True),),
+        problems=(
+            Problem(message="no right to log in", remedy="GRANT <it>; `tranrepl setup FILE`", blocks_setup=True),
+        ),
         warnings=("a name is long",),
     )
     found = LastCheck(run_id="manual__1", time=datetime.now(UTC), report=report)
     monkeypatch.setattr(action_routes, "last_check", lambda _: found)
     page = asked("USER").get("/publication/purchasing/actions").text
-    for shown in (report.in_words, "no right to log in", "GRANT &lt;it&gt;", "a name is long"):
+    for shown in (
+        report.in_words,
+        "no right to log in",
+        "→ GRANT &lt;it&gt;; <code>tranrepl setup",
+        "a name is long",
+    ):
         assert shown in page
 
 

@@ -272,7 +272,7 @@ def test_a_dag_that_one_may_not_read_is_refused() -> None:
 
 @pytest.mark.usefixtures("dags")
 def test_a_publication_that_is_not_set_up_says_what_to_do(
-    database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseFactory, monkeypatch: pytest.MonkeyPatch, publications: Path
 ) -> None:
     connection = database("monitored")
     _lead_to(connection, monkeypatch)
@@ -284,6 +284,9 @@ def test_a_publication_that_is_not_set_up_says_what_to_do(
         make_large_history(connection, _SMALL, "another")
         for part in _PAGES:
             assert "Not set up yet: set it up on" in client.get(f"/publication/{NAME}{part}").text, part
+        for part in ("/actions", "/commands"):
+            page, command = client.get(f"/publication/{NAME}{part}").text, "<code>tranrepl setup "
+            assert f"is not set up → run {command}{publications / 'purchasing.yaml'}</code>" in page, part
         assert client.get(f"/api/publication/{NAME}/history").status_code == 404
 
 

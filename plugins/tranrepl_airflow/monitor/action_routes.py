@@ -10,10 +10,8 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTransaction, StoredCommands
-from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.next_steps import Place, named
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, Reader, ReaderDep
 from tranrepl_airflow.monitor.actions import Action, ActionRequest, dag_id_of
@@ -21,7 +19,7 @@ from tranrepl_airflow.monitor.commands import Transaction, shown_transactions
 from tranrepl_airflow.monitor.compared_rows import compared_rows
 from tranrepl_airflow.monitor.errors import ShownError, next_transaction, open_failures
 from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
-from tranrepl_airflow.monitor.queries import STORE, article_names, query_store
+from tranrepl_airflow.monitor.queries import article_names, query_store, store_problem
 from tranrepl_airflow.monitor.recent_runs import FollowedRun, HandRun, LastCheck, followed_run, last_check, recent_runs
 from tranrepl_airflow.monitor.rendering import Renderer
 from tranrepl_airflow.monitor.triggering import (
@@ -115,8 +113,7 @@ class ActionRoutes:
             raise HTTPException(404)
         values = name in reader.editable
         found = query_store(publication, lambda database: _loss(database, publication, subscription, values=values))
-        place = Place(publication.settings_file, subscription)
-        problem = named(error_line(STORE, found), place) if isinstance(found, ReplicationError) else None
+        problem = store_problem(publication, found, subscription) if isinstance(found, ReplicationError) else None
         loss = None if isinstance(found, ReplicationError) else found
         failures, _ = _failures(publication, values=values)
         row = None
@@ -170,7 +167,7 @@ def _failures(publication: MonitoredPublication, *, values: bool) -> tuple[list[
         return open_failures(database, publication, values=values)
 
     found = query_store(publication, asked)
-    return ([], error_line(STORE, found)) if isinstance(found, ReplicationError) else (found, None)
+    return ([], store_problem(publication, found)) if isinstance(found, ReplicationError) else (found, None)
 
 
 def _loss(database: DistributionDatabase, publication: Publication, subscription: str, *, values: bool) -> Loss | None:

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from tranrepl.admin.browse import BrowsedCommand
 from tranrepl.admin.command_pages import CommandChoice, CommandPlace, CountedTransaction, StoredCommands
-from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.subscriber.base.dialect import Dialect
@@ -22,7 +21,7 @@ from tranrepl.subscriber.registry import dialect_of
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.errors import ShownError, open_failures
 from tranrepl_airflow.monitor.publications import MonitoredPublication
-from tranrepl_airflow.monitor.queries import STORE, query_store
+from tranrepl_airflow.monitor.queries import query_store, store_problem
 
 LONGEST_SHOWN = 500
 """Characters of a command; the rest is shown on demand."""
@@ -96,7 +95,9 @@ class CommandsQuestion:
         """Return a page. With `failing`, a subscription, it begins a little before the command that this stopped at."""
         answer = query_store(self.publication, partial(self._page, choice, failing))
         if isinstance(answer, ReplicationError):
-            return CommandsAnswer(publication=self.publication.publication, problem=error_line(STORE, answer))
+            return CommandsAnswer(
+                publication=self.publication.publication, problem=store_problem(self.publication, answer)
+            )
         return answer
 
     def command(self, place: CommandPlace) -> BrowsedCommand | None:

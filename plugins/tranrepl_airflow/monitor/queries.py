@@ -12,10 +12,12 @@ from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, find_publication
 from tranrepl.errors import ReplicationError
+from tranrepl.next_steps import Place, named
 from tranrepl.settings.following import with_registered
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.overview import NOT_SET_UP
+from tranrepl_airflow.monitor.publications import MonitoredPublication
 
 STORE = "the distribution database, or the store,"
 _PATIENCE_SECONDS = 3.0
@@ -64,14 +66,19 @@ def query_store(publication: Publication, query: Callable[[DistributionDatabase]
     return PendingAnswer(STORE, ask, _STORE_PATIENCE_SECONDS).answer()
 
 
+def store_problem(publication: MonitoredPublication, error: ReplicationError, subscription: str = "") -> str:
+    """Return why `query_store` has no answer, with commands that name the publication's file."""
+    return named(error_line(STORE, error), Place(publication.settings_file, subscription))
+
+
 def article_names(publication: Publication) -> list[str]:
     """Return the articles to choose from: those of the file, and the registered ones that its patterns mean."""
 
-    def named(database: DistributionDatabase) -> Publication:
+    def ask(database: DistributionDatabase) -> Publication:
         record = database.publications.get(publication.publication)
         return with_registered(publication, database.articles.registered(record))
 
-    found = query_store(publication, named) if publication.has_patterns else publication
+    found = query_store(publication, ask) if publication.has_patterns else publication
     articles = [] if isinstance(found, ReplicationError) else found.articles
     return [str(it.source) for it in articles]
 

@@ -92,8 +92,9 @@ def damaged(record: PublicationRecord, batch: Batch, problem: Exception | str) -
     return ConfigurationError(
         f"store: batch {batch.folder} cannot be read: {what}. Its commands are of {transactions}; nothing "
         "from there on is delivered",
-        remedy=f"restore {path_in(record.store, batch.folder)} from a backup of the store; where there is none, "
-        "`tranrepl reinitialize FILE -s NAME` copies the rows again",
+        remedy=f"restore {path_in(record.store, batch.folder)} from a backup of the store. Where there is none, "
+        "`tranrepl reinitialize FILE -s NAME` copies the rows again, or, with sync_type replication_support_only, "
+        "passes over these transactions: `tranrepl validate FILE -s NAME --repair` corrects their rows then",
         xact_seqno=batch.first_xact_seqno.hex(),
         damaged_batch=True,
     )

@@ -30,10 +30,12 @@ from support.observed import (
 )
 from support.site import Site
 from support.spark_here import SparkHere
+from tranrepl.admin.reinitialization import reinitialize
 from tranrepl.admin.skip_and_retry import skip_transaction
 from tranrepl.admin.status import status
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
+from tranrepl.jobs.requests import Repair
 from tranrepl.next_steps import Place, next_steps
 
 
@@ -222,6 +224,10 @@ def test_who_would_skip_a_transaction_of_a_damaged_batch_is_told_the_ways_on(
         skip_transaction(batches.site.topology, "reporting", batches.last[0])
     assert refused.value.report.damaged_batch
     assert f"restore {batches.folders[0]} from a backup" in (refused.value.report.remedy or "")
+    reinitialize(batches.site.topology, "reporting")
+    assert batches.site.differences() != [], "no snapshot copies them"
+    batches.site.validate(repair=Repair.APPLY)
+    assert batches.site.differences() == []
 
 
 @pytest.mark.parametrize("damage", _DAMAGES)
