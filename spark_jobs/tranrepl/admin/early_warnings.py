@@ -20,6 +20,7 @@ from tranrepl.distributor.command_store import StoreSpace
 from tranrepl.distributor.database.overview import NewestRun, PublicationOverview, SubscriptionOverview
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
+from tranrepl.printable import counted, duration
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
@@ -225,9 +226,9 @@ def _of_subscription(publication: Publication, known: SubscriptionOverview) -> I
         yield EarlyWarning(
             WarningKind.LATENCY,
             known.subscription,
-            f"its first undelivered command has waited for {latency:,.0f} s "
+            f"its first undelivered command has waited for {duration(latency)} "
             f"(latency_threshold: {publication.latency_threshold}); "
-            f"{known.backlog.commands:,} commands are undelivered",
+            f"{counted(known.backlog.commands, 'undelivered command')}",
             "`tranrepl status FILE` shows whether deliveries run, and how long they take",
         )
     if known.expires_soon(publication):

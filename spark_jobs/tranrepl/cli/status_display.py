@@ -205,7 +205,7 @@ def _failure(last: LastRun | None, error: LastError | None) -> Iterator[str]:
     """Yield what failed last, with its text unless it is healed."""
     if error is not None:
         what = " ".join(filter(None, ["last error", _place(error), "at", _time(error.time)]))
-        over = "resolved"
+        over = "skipped" if error.skipped else "resolved"
         if error.acknowledged_at is not None:
             over = f"acknowledged by {escape(error.acknowledged_by or '')} at {_time(error.acknowledged_at)}"
         yield f"{what}: {over}" if error.healed else f"[red]{what}[/]: {escape(_text(error))}"

@@ -187,14 +187,14 @@ class SubscriptionValidation(BaseModel):
 PASSED = "Validation passed"
 """Beginning of the history's comment on a validation that compared contents. The words are those of error 20575."""
 
-COMPARED_ARTICLES = ": {} articles, "
-"""The part of such a comment that says of how many articles it is."""
+COMPARED_ARTICLES = ": {} article"
+"""What such a comment says of how many articles it is begins so, for one and for many."""
 
 
 def passed_comments(validation: SubscriptionValidation) -> str:
     """Return what the history says of a validation that left nothing to do."""
     rows = sum(it.subscriber_rows for it in validation.articles)
-    compared = f"at 0x{validation.xact_seqno}{compared_articles(len(validation.articles))}{counted(rows, 'row')}"
+    compared = f"at 0x{validation.xact_seqno}{_compared_articles(len(validation.articles))}, {counted(rows, 'row')}"
     if validation.rowcount_only:
         return f"{COUNTS_EQUAL.capitalize()} {compared}."
     repaired = sum(it.repaired or 0 for it in validation.articles)
@@ -202,6 +202,5 @@ def passed_comments(validation: SubscriptionValidation) -> str:
     return f"{PASSED} {compared}{mended}."
 
 
-def compared_articles(number: int) -> str:
-    """Return the part of `passed_comments` that says of how many articles it is."""
-    return COMPARED_ARTICLES.format(number)
+def _compared_articles(number: int) -> str:
+    return COMPARED_ARTICLES.format(number) + ("" if number == 1 else "s")

@@ -20,7 +20,7 @@ from tranrepl.distributor.database.errors import newest_errors, open_errors
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import VALIDATION_FAILED, ConfigurationError, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
+from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation, passed_comments
 
 
 @pytest.fixture
@@ -96,6 +96,7 @@ def test_a_failed_validation_is_healed_by_one_that_compares_all_articles(site: S
         assert (error.number, error.healed) == (VALIDATION_FAILED, healed)
         assert found.state == ("Idle" if healed else "Rows differ")
         assert _healed_as_monitored(site) == (healed, healed, healed)
+    assert passed_comments(passed) == "Validation passed at 0x00ab: 1 article, 1 row."
 
 
 def test_rows_that_differ_are_told_as_long_as_they_do_whatever_else_has_failed_since(site: Site) -> None:

@@ -48,6 +48,8 @@ class LastError(ErrorReport):
     time: datetime
     healed: bool = False
     """Whether a later run ended well, the Subscriber is past the transaction, or a person has acknowledged it."""
+    skipped: bool = False
+    """Whether its command was left out (`skip_errors`), or an administrator has skipped its transaction."""
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
     next_steps: tuple[str, ...] = ()
@@ -63,6 +65,7 @@ class LastError(ErrorReport):
             **error.report.model_dump(exclude={"command"}),
             time=error.time,
             healed=error.healed,
+            skipped=error.skipped or error.passed_over,
             acknowledged_at=error.acknowledged_at,
             acknowledged_by=error.acknowledged_by,
             next_steps=tuple(step_lines(error.report, place)) if error.unresolved else (),

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import JobRightError, MissingRightError
+from tranrepl.printable import named
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
 from tranrepl.subscriber.mariadb.sql_text import quoted_name
@@ -61,11 +62,11 @@ def right_problems(
         for schema, rights in lacking.items()
         if rights
     ]
-    databases = ", ".join(schema for schema, rights in lacking.items() if rights and schema != home)
+    databases = [schema for schema, rights in lacking.items() if rights and schema != home]
     if grants:
         yield MissingRightError(
             f"{where}: login {login} may not create what setup creates"
-            + (f" in databases {databases} (each schema is a database there)" if databases else ""),
+            + (f" in {named(databases, 'database')} (each schema is a database there)" if databases else ""),
             **Codes.MARIADB.value.numbered(_ACCESS_DENIED),
             remedy="let an administrator run:\n" + "\n".join(f"{it};" for it in grants),
         )
