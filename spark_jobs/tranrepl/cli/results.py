@@ -19,7 +19,7 @@ from tranrepl.next_steps import Place
 from tranrepl.printable import a_second, counted, size
 from tranrepl.settings.following import asked_edit
 
-_STATEMENT = re.compile(r"(Subscriber \S+: )?((table .+: |ran )?[A-Z]{3,} |(created|dropped) procedure )")
+_STATEMENT = re.compile(r"(Subscriber \S+: )?((table .+: |ran )?[A-Z]{3,} |(created|dropped) ([\d,]+ )?procedures? )")
 
 
 def raise_first(results: Mapping[str, JobResult]) -> None:

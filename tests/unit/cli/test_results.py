@@ -70,7 +70,8 @@ def test_a_schema_change_is_one_line_that_says_what_the_file_needs(
     by_another = (
         "Subscriber lake: table shop.line: ADD COLUMN price longtext",
         "Subscriber lake: ran ALTER TABLE `shop`.`line` ADD COLUMN `price` LONGTEXT NULL",
-        "created procedure sp_MSins_shopline at Subscriber lake",
+        "created procedures sp_MSins_shopline, sp_MSupd_shopline at Subscriber lake",
+        "created 24 procedures at Subscriber lake",
     )
     yours = "Subscriber mart: procedure put_line is your own, and stays"
     done = JobResult(
