@@ -308,7 +308,7 @@ def test_other_jobs_read_the_log_beside_it(site_of_each_kind: Site) -> None:
     with continuous_reader(site) as reader:
         for n in range(1, 4):
             _write(site, n)
-            site.read_log().raise_error()
+            _read_beside(site)
             assert _all_are_registered(site)
         validated = site.validate()
         validated.raise_error()
@@ -316,6 +316,16 @@ def test_other_jobs_read_the_log_beside_it(site_of_each_kind: Site) -> None:
         _write_and_wait(site, 4)
         reader.stop().raise_error()
     _assert_delivered(site)
+
+
+def _read_beside(site: Site) -> None:
+    """Read the log by a job of its own, which asks for PostgreSQL's slot. A binary log is nobody's: the slower of two
+    that read it at once is fenced."""
+    try:
+        site.read_log().raise_error()
+    except FencedError:
+        assert site.databases.publisher.kind != "postgres"
+        wait_for(lambda: _all_are_registered(site), 10.0)
 
 
 @pytest.mark.slow
