@@ -60,6 +60,8 @@ def require_all_commands(record: PublicationRecord, batch: Batch) -> None:
     # The last row group is empty where row filters let nothing through at the end of what was read.
     groups = [it for it in map(stored.row_group, range(stored.num_row_groups)) if it.num_rows]
     ends = [it.column(0).statistics for it in groups]
+    if not all(it is not None and it.has_min_max for it in ends):
+        raise damaged(record, batch, "it does not say which transactions it holds")
     _require_own(record, batch, stored.num_rows, lambda: (bytes(ends[0].min), bytes(ends[-1].max)))
 
 

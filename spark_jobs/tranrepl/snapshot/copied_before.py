@@ -6,13 +6,12 @@ foreign keys tie to one that is copied now are copied again: rows of two points 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from tranrepl.distributor.tables import SubscriptionStatus
+from tranrepl.printable import named
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.subscriber.snapshot import referring
-
-_MOST_NAMED = 5
 
 
 def copied_before(plan: OpenSnapshot, say: Callable[[str], None]) -> dict[str, bytes]:
@@ -34,7 +33,7 @@ def copied_before(plan: OpenSnapshot, say: Callable[[str], None]) -> dict[str, b
     again = referring(tied, ids.keys() - copied.keys() | altered | called_off)
     kept = {name: it.xact_seqno for name, it in copied.items() if name not in again}
     if kept:
-        say(f"{_named(kept)}: copied by an interrupted snapshot, and not copied again")
+        say(f"{named(sorted(kept), 'article')}: copied by an interrupted snapshot, and not copied again")
     reasons = {
         "the definition has changed": altered,
         "the snapshot was called off": called_off,
@@ -45,11 +44,5 @@ def copied_before(plan: OpenSnapshot, say: Callable[[str], None]) -> dict[str, b
     }
     for reason, names in reasons.items():
         if names:
-            say(f"{_named(names)}: copied by an interrupted snapshot, and copied again: {reason}")
+            say(f"{named(sorted(names), 'article')}: copied by an interrupted snapshot, and copied again: {reason}")
     return kept
-
-
-def _named(names: Iterable[str]) -> str:
-    chosen = sorted(names)
-    more = f" and {len(chosen) - _MOST_NAMED} more" if len(chosen) > _MOST_NAMED else ""
-    return f"{', '.join(chosen[:_MOST_NAMED])}{more}"
