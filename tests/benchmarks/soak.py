@@ -86,7 +86,7 @@ class _Soak:
         transactions = last - first
         spent = {it: seconds - before.get(it, seconds) for it, seconds in self._cpu_of(roles).items()}
         cost = {it: seconds * 1e6 / transactions for it, seconds in spent.items()} if transactions else {}
-        files, size = _stored(self.site.store)
+        files, size = stored(self.site.store)
         ((batches,),) = execute(self.site.distribution, "SELECT count(*) FROM msrepl_batches")
         self.rows.append((first, last))
         self.samples.append(
@@ -185,7 +185,7 @@ def _kept_open(site: ContinuousSite, *, asked: bool) -> Iterator[None]:
         session.rollback()
 
 
-def _stored(store: Path) -> tuple[int, float]:
+def stored(store: Path) -> tuple[int, float]:
     """Return how many files are in the store, and their MB."""
     files = [it for it in store.rglob("*") if it.is_file()]
     sizes = 0
