@@ -1,8 +1,8 @@
 """`python -m benchmarks.large_day`: so many changes in one sitting that what grows with them would show.
 
-Rounds of inserts, updates and deletes of the same rows by transactions of 100, each read, delivered and cleaned up; then
-one large transaction. Of each: how fast, the peak memory of each process, files and bytes of the store, the size of the
-distribution database, what the Publisher keeps of its log. At the end both tables are compared.
+Rounds of inserts, updates and deletes of the same rows by transactions of 100, each read, delivered and cleaned up;
+then one large transaction. Of each: how fast, the peak memory of each process, files and bytes of the store, the size
+of the distribution database, what the Publisher keeps of its log. At the end both tables are compared.
 """
 
 from __future__ import annotations

@@ -114,6 +114,11 @@ mspublications = sa.Table(
         server_default="0",
         comment="How often articles were changed other than by a batch",
     ),
+    sa.Column(
+        "compared_state",
+        sa.Text,
+        comment="SHA-256 of the state in which tables and articles were last found alike, with nothing to read",
+    ),
 )
 
 msrepl_version = sa.Table(

@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 
+from tranrepl import __version__
 from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import LogReaderRequest
@@ -18,6 +20,7 @@ from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.settings.following import follow
+from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -37,9 +40,12 @@ def idle_result(
     with open_log_reader(topology) as opened:
         unposted = post_due_token(request.publication, opened)
         notices = [*unposted]
+        state = _state(opened, request.publication)
+        # Thousands of articles take seconds to read and to compare.
+        is_compared = state is not None and state == opened.record.compared_state
         # Before the articles are read, as in `LogReader`.
         up_to = opened.publisher.readable_end_of_log(notices.append)
-        articles = opened.database.articles.active(request.publication, opened.record)
+        articles = [] if is_compared else opened.database.articles.active(request.publication, opened.record)
         record, found_change = pass_over(opened, opened.record, articles, up_to)
         if not found_change and request.publication.replicate_ddl and differing(opened, articles):
             # The log may announce that after where it was looked at.
@@ -54,8 +60,9 @@ def idle_result(
             return None
         warnings: list[str] = []
         try:
-            warnings += reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
-            refuse_unpublished(opened, request.publication, articles)
+            if not is_compared:
+                warnings += reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
+                refuse_unpublished(opened, request.publication, articles)
         except ConfigurationError as error:
             # Setup, which it asks for, looks whether the log reader has failed.
             failed = JobResult(seconds=time.perf_counter() - clock, error=error.report)
@@ -63,6 +70,10 @@ def idle_result(
             for notice in warnings:
                 log.warning("%s", notice)
             raise
+        # What has the former name of a renamed table is asked about each time.
+        renamed = any(it.source != it.file_names.source for it in articles)
+        if state is not None and not (is_compared or warnings or renamed):
+            opened.database.publications.set_compared(record, state)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,
@@ -73,6 +84,17 @@ def idle_result(
     for notice in result.notices:
         log.warning("%s", notice)
     return result
+
+
+def _state(opened: OpenLogReader, publication: Publication) -> str | None:
+    """Return a digest of all that a comparison of tables and articles depends on; None where the Publisher does not say
+    in short how its tables are."""
+    catalogue = opened.publisher.catalogue_state()
+    if catalogue is None:
+        return None
+    record = opened.record
+    parts = (__version__, publication.model_dump_json(), record.articles_version, record.registered_xact_seqno)
+    return sha256(repr((*parts, record.read_from, catalogue)).encode()).hexdigest()
 
 
 def _say_nothing(_: str) -> None:

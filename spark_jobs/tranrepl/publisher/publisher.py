@@ -205,6 +205,11 @@ class Publisher(Protocol):
         does not fit its article any more."""
         ...
 
+    def catalogue_state(self) -> str | None:
+        """Return a text that is another one after whatever may change what `files` returns; None where no short
+        question says so, or where `probe` has to know the articles."""
+        ...
+
     def unpublished(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
         """Return the articles whose tables are there, and whose changes are not all published."""
         ...

@@ -55,6 +55,8 @@ class PublicationRecord:
     """How often articles were changed other than by a batch."""
     registered_proof: str | None = None
     """What tells the log before `registered_to` from another one (`Publisher.proof`)."""
+    compared_state: str | None = None
+    """In which state tables and articles were last found alike; None where they were not compared since."""
 
 
 _NEW_TABLES = 14013
@@ -69,6 +71,7 @@ _LOG_COLUMNS = (
     "publisher_system",
     "timeline",
     "pending_definitions",
+    "compared_state",
 )
 
 
@@ -190,6 +193,12 @@ class Publications:
                 raise overtaken(self._database.where, record)
         return replace(record, registered_to=position, timeline=timeline)
 
+    def set_compared(self, record: PublicationRecord, state: str) -> None:
+        """Register the state in which tables and articles were found alike."""
+        mine = mspublications.c.publication_id == record.publication_id
+        with self._database.transaction() as connection:
+            connection.execute(mspublications.update().where(mine).values(compared_state=state))
+
     def require_not_overtaken(self, record: PublicationRecord) -> None:
         """Raise FencedError where another log reader has registered something since the record was read."""
         with self._database.transaction() as connection:
@@ -297,4 +306,5 @@ def _publication(row: sa.Row[tuple[object, ...]], store: Connection | None) -> P
         fields["registered_commit_time"],
         fields["articles_version"],
         fields["registered_proof"],
+        fields["compared_state"],
     )

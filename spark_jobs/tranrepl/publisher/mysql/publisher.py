@@ -143,6 +143,9 @@ class MySqlPublisher:
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
         return FoundSequences()
 
+    def catalogue_state(self) -> str | None:
+        return None
+
     def files(self, articles: Sequence[RegisteredArticle]) -> Mapping[int, TableFile]:
         found = self.describe([it.source for it in articles])
         files: dict[int, TableFile] = {}

@@ -29,6 +29,31 @@ SELECT c.oid::bigint, c.relkind = 'p', c.relfilenode::bigint, c.relreplident::te
   LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
  WHERE c.oid = ANY (%s::oid[])
 """
+# Each version of a row of the catalogue has a transaction and a place of its own.
+_STATE = """
+WITH published AS (
+SELECT c.oid, c.relkind FROM pg_catalog.pg_publication p
+  JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+ WHERE p.pubname = %s
+), tables AS (
+SELECT oid FROM published
+ UNION SELECT t.relid::oid FROM published CROSS JOIN LATERAL pg_catalog.pg_partition_tree(oid) t WHERE relkind = 'p'
+), versions AS (
+SELECT c.tableoid, c.xmin, c.ctid FROM pg_catalog.pg_class c JOIN tables t ON t.oid = c.oid
+ UNION ALL SELECT a.tableoid, a.xmin, a.ctid FROM pg_catalog.pg_attribute a JOIN tables t ON t.oid = a.attrelid
+            WHERE a.attnum > 0
+ UNION ALL SELECT d.tableoid, d.xmin, d.ctid FROM pg_catalog.pg_attrdef d JOIN tables t ON t.oid = d.adrelid
+ UNION ALL SELECT i.tableoid, i.xmin, i.ctid FROM pg_catalog.pg_index i JOIN tables t ON t.oid = i.indrelid
+ UNION ALL SELECT h.tableoid, h.xmin, h.ctid FROM pg_catalog.pg_inherits h JOIN tables t ON t.oid = h.inhrelid
+ UNION ALL SELECT p.tableoid, p.xmin, p.ctid FROM pg_catalog.pg_publication p
+ UNION ALL SELECT r.tableoid, r.xmin, r.ctid FROM pg_catalog.pg_publication_rel r
+ UNION ALL SELECT n.tableoid, n.xmin, n.ctid FROM pg_catalog.pg_namespace n
+            WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c JOIN tables t ON t.oid = c.oid)
+ UNION ALL SELECT e.tableoid, e.xmin, e.ctid FROM pg_catalog.pg_event_trigger e
+)
+SELECT pg_catalog.concat_ws(' ', count(*), pg_catalog.bit_xor(pg_catalog.hashtextextended(
+           pg_catalog.concat_ws(' ', tableoid, xmin, ctid), 0))) FROM versions
+"""
 
 
 @dataclass(slots=True)
@@ -101,6 +126,12 @@ def published_tables(session: Session, publication: str, object_ids: Collection[
             root = tables[it.root]
             root.partitions[it.object_id] = PublishedPartition(it, tables[it.object_id].in_columns_of(root))
     return tables
+
+
+def catalogue_state(session: Session, publication: str) -> str:
+    """Return a digest of the catalogue's rows that say what is published, and how its tables are."""
+    ((state,),) = session.execute(_STATE, [publication]).fetchall()
+    return str(state)
 
 
 def _version(version: str, missing: bool, default: int | None) -> ColumnVersion:

@@ -36,6 +36,7 @@ from tranrepl.publisher.postgres.message_secret import read_secrets
 from tranrepl.publisher.postgres.partitions import articles_by_table, partitionings, partitions
 from tranrepl.publisher.postgres.published_tables import (
     PublishedTable,
+    catalogue_state,
     judged_files,
     logs_what_is_needed,
     published_tables,
@@ -155,6 +156,10 @@ class PostgresPublisher:
         refuse_unfit(self.where, tables, articles)
         with translated_errors(self.where):
             return judged_files(self.session, tables, articles)
+
+    def catalogue_state(self) -> str | None:
+        with translated_errors(self.where):
+            return catalogue_state(self.session, self.name)
 
     def unpublished(self, articles: Sequence[RegisteredArticle]) -> list[RegisteredArticle]:
         tables = self._published([it.source_object_id for it in articles])

@@ -88,6 +88,12 @@ def upgrade() -> None:
             nullable=False,
             comment="How often articles were changed other than by a batch",
         ),
+        sa.Column(
+            "compared_state",
+            sa.Text(),
+            nullable=True,
+            comment="SHA-256 of the state in which tables and articles were last found alike, with nothing to read",
+        ),
         sa.PrimaryKeyConstraint("publication_id", name=op.f("pk_mspublications")),
         sa.UniqueConstraint("publication", name=op.f("uq_mspublications_publication")),
     )
