@@ -20,7 +20,7 @@ from tranrepl.distributor.command_store import StoreSpace
 from tranrepl.distributor.database.overview import NewestRun, PublicationOverview, SubscriptionOverview
 from tranrepl.distributor.tables import RunStatus, SubscriptionStatus
 from tranrepl.errors import VALIDATION_FAILED, ReplicationError
-from tranrepl.printable import counted, duration
+from tranrepl.printable import counted, duration, size
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.settings.publication import Publication
 from tranrepl.topology import Topology
@@ -28,7 +28,7 @@ from tranrepl.topology import Topology
 log = logging.getLogger(__name__)
 
 _APPLICATION = "tranrepl early warnings"
-_MEGABYTE = 1024 * 1024
+_MEGABYTE = 1_000_000
 
 
 class WarningKind(StrEnum):
@@ -128,13 +128,13 @@ def current_warnings(publication: Publication, known: Known, now: datetime) -> l
 
 
 def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWarning]:
-    size = retained.size
+    kept = retained.size
     threshold = publication.retained_log_threshold
-    if threshold is not None and size is not None and size > threshold * _MEGABYTE:
+    if threshold is not None and kept is not None and kept > threshold * _MEGABYTE:
         yield EarlyWarning(
             WarningKind.RETAINED_LOG,
             "",
-            f"the Publisher retains {size // _MEGABYTE:,} MB of log (retained_log_threshold: {threshold})",
+            f"the Publisher retains {size(kept)} of log (retained_log_threshold: {threshold})",
             "`tranrepl status FILE` shows what holds it: a run that fails, a long transaction, a paused DAG",
         )
     for danger in retained.dangers:
@@ -142,13 +142,13 @@ def _of_log(publication: Publication, retained: RetainedLog) -> Iterator[EarlyWa
     open_for = retained.oldest_transaction
     longest = publication.open_transaction_threshold
     if open_for is not None and open_for.seconds >= longest:
-        kept = "the log since then" if size is None else f"{size // _MEGABYTE:,} MB of log"
+        what = "the log since then" if kept is None else f"{size(kept)} of log"
         yield EarlyWarning(
             WarningKind.OPEN_TRANSACTION,
             "",
             f"a transaction has been open at the Publisher for {open_for.seconds:,.0f} s "
             f"(open_transaction_threshold: {longest}): {open_for.who}; until it ends, the slot's "
-            f"restart_lsn does not pass its beginning, and the Publisher retains {kept}",
+            f"restart_lsn does not pass its beginning, and the Publisher retains {what}",
             "end it at the Publisher: let its session commit or roll back, COMMIT PREPARED or ROLLBACK PREPARED",
         )
     age, oldest = retained.catalog_xmin_age, publication.catalog_xmin_threshold
@@ -170,7 +170,7 @@ def _of_store(publication: Publication, space: StoreSpace | None) -> Iterator[Ea
             WarningKind.STORE_NEARLY_FULL,
             "",
             f"the disk of the store {publication.distributor.store} is nearly full: {space.free_percent:.1f} %, "
-            f"{space.free_bytes // _MEGABYTE:,} MB, are free (store_free_threshold: {threshold})",
+            f"{size(space.free_bytes)}, are free (store_free_threshold: {threshold})",
             "`tranrepl cleanup FILE` removes what every Subscriber has, and `tranrepl status FILE` shows which ones "
             "are behind; or give the disk more room",
         )

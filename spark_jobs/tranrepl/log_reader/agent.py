@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from hashlib import sha256
 
 from tranrepl import __version__
 from tranrepl.distributor.database import PublicationRecord
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.log_handover import asking_for_the_log
+from tranrepl.log_reader.log_handover import asking_for_the_log, is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
 from tranrepl.log_reader.tracer_tokens import post_due_token
@@ -35,9 +36,16 @@ def idle_result(
     something, which takes a Spark job: `expect` is called with the log's range.
 
     The log is passed over up to now, so that an idle publication never holds the Publisher's log.
+    Raises ReplicationError; that the Publisher cannot be opened is in the history, as where a Spark job meets it.
     """
     clock = time.perf_counter()
-    with open_log_reader(topology) as opened:
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(open_log_reader(topology))
+        except ReplicationError as error:
+            if not is_in_use(error):
+                _record(topology, request, JobResult(seconds=time.perf_counter() - clock, error=error.report))
+            raise
         unposted = post_due_token(request.publication, opened)
         notices = [*unposted]
         state = _state(opened, request.publication)
@@ -47,7 +55,8 @@ def idle_result(
         up_to = opened.publisher.readable_end_of_log(notices.append)
         articles = [] if is_compared else opened.database.articles.active(request.publication, opened.record)
         record, found_change = pass_over(opened, opened.record, articles, up_to)
-        if not found_change and request.publication.replicate_ddl and differing(opened, articles):
+        unseen = not (found_change or is_compared) and request.publication.replicate_ddl
+        if unseen and differing(opened, articles):
             # The log may announce that after where it was looked at.
             up_to = max(up_to, opened.publisher.readable_end_of_log(_say_nothing))
             articles = opened.database.articles.active(request.publication, opened.record)
@@ -95,6 +104,12 @@ def _state(opened: OpenLogReader, publication: Publication) -> str | None:
     record = opened.record
     parts = (__version__, publication.model_dump_json(), record.articles_version, record.registered_xact_seqno)
     return sha256(repr((*parts, record.read_from, catalogue)).encode()).hexdigest()
+
+
+def _record(topology: Topology, request: LogReaderRequest, result: JobResult) -> None:
+    # Where the distribution database cannot be opened either, there is no history.
+    with suppress(ReplicationError), topology.distributor() as database:
+        database.history.record_log_reader(database.publications.get(request.publication.publication), result)
 
 
 def _say_nothing(_: str) -> None:

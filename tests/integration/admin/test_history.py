@@ -24,7 +24,7 @@ from tranrepl.distribution.delivery import Tally
 from tranrepl.distribution.recording import ReportedRun, reporting_progress
 from tranrepl.distributor.database import RunRow
 from tranrepl.distributor.database.history import History
-from tranrepl.errors import ConfigurationError, TransientError
+from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.topology import Topology
 
@@ -145,16 +145,29 @@ def test_a_job_that_was_killed_leaves_what_it_last_told(site: Site, monkeypatch:
     assert _status(site).state == "Running"
 
 
-def test_a_run_that_cannot_open_the_subscriber_has_failed(site: Site) -> None:
-    there = site.connections["subscriber"]
-    site.connections["subscriber"] = replace(there, port=1)
-    with pytest.raises(TransientError):
-        site.probe_batches("reporting")
-    runs = distribution_rows(site, "SELECT runstatus, comments FROM msdistribution_history")
-    assert [(status, "cannot" in comments or "refused" in comments) for status, comments in runs] == [(5, True)]
-    site.connections["subscriber"] = there
-    assert site.probe_batches("reporting") is not None
-    assert _status(site).state == "Idle"
+@pytest.mark.parametrize(
+    ("changed", "error", "run_status"),
+    [({"port": 1}, TransientError, 5), ({"database": "nowhere"}, ConfigurationError, 6)],
+    ids=["away", "refused"],
+)
+@pytest.mark.parametrize("end", ["publisher", "subscriber"])
+def test_a_run_that_cannot_open_its_end_has_failed(
+    site: Site, end: str, changed: dict[str, Any], error: type[ReplicationError], run_status: int
+) -> None:
+    agent, probe = {
+        "publisher": ("mslogreader_history", site.probe_log),
+        "subscriber": ("msdistribution_history", lambda: site.probe_batches("reporting")),
+    }[end]
+    there = site.connections[end]
+    site.connections[end] = replace(there, **changed)
+    with pytest.raises(error):
+        probe()
+    ((ended, comments),) = distribution_rows(site, f"SELECT runstatus, comments FROM {agent}")
+    assert (ended, f"connection {end}" in comments) == (run_status, True), comments
+    site.connections[end] = there
+    assert probe() is not None
+    assert distribution_rows(site, f"SELECT runstatus FROM {agent} ORDER BY id") == [(run_status,), (4,)]
+    assert status(site.topology).wrong == []
 
 
 def test_a_run_that_is_refused_has_failed(site: Site) -> None:

@@ -17,6 +17,7 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
 from tranrepl.next_steps import REINITIALIZE
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.printable import size
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
 from tranrepl.publisher.publisher import Danger, OpenTransaction, RetainedLog
@@ -31,7 +32,6 @@ _IDLE = "idle_timeout"
 _ENDANGERED = ("unreserved", "lost")
 _SMALL_PART = 5
 """One of so many parts of what the server lets a slot retain is a small rest."""
-_MEGABYTE = 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -240,13 +240,13 @@ def retained_log(session: Session, slot: str) -> RetainedLog | None:
 
 
 def slot_dangers(
-    status: str, size: int | None, left: int | None, idle: timedelta | None, idle_limit: timedelta | None
+    status: str, kept: int | None, left: int | None, idle: timedelta | None, idle_limit: timedelta | None
 ) -> Iterator[Danger]:
-    """Yield why the slot may be lost soon. `size`: bytes that it retains; `left`: bytes that may be written before it
+    """Yield why the slot may be lost soon. `kept`: bytes that it retains; `left`: bytes that may be written before it
     is in danger; `idle`: for how long nobody has read it."""
-    nearly_used = size is not None and left is not None and left * _SMALL_PART <= size + left
+    nearly_used = kept is not None and left is not None and left * _SMALL_PART <= kept + left
     if status in _ENDANGERED or nearly_used:
-        rest = "" if left is None else f"; {max(0, left) // _MEGABYTE:,} MB may be written before it may be lost"
+        rest = "" if left is None else f"; {size(max(0, left))} may be written before it may be lost"
         yield Danger(
             f"the replication slot is in danger: wal_status {status}{rest}",
             "read the log with `tranrepl run FILE`, or raise max_slot_wal_keep_size at the Publisher",
