@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -28,6 +28,9 @@ _BESIDE = 2
 class Backlog(Protocol):
     """What a run has before it."""
 
+    least_share: ClassVar[float]
+    """The part that must be done before the time for the rest is estimated."""
+
     def description(self, row: Mapping[str, Any]) -> str:
         """Describe in words how far the run is, by its history row."""
         ...
@@ -41,6 +44,7 @@ class Backlog(Protocol):
 class UndeliveredCommands:
     commands: int
     """At most: of the first batch, some may be delivered, of the last, some may be after the run's bound."""
+    least_share: ClassVar[float] = 0.0
 
     def description(self, row: Mapping[str, Any]) -> str:
         done = row["delivered_commands"]
@@ -57,6 +61,8 @@ class UnreadLog:
     positions: Positions
     start: Position
     end: Position
+    # The rest may be log of other databases.
+    least_share: ClassVar[float] = 0.1
 
     def description(self, row: Mapping[str, Any]) -> str:
         return f"{counted(row['delivered_commands'], 'command')} in {self.share(row):.0%} of the log"
@@ -103,8 +109,11 @@ class RunDisplay:
         elapsed, share = self.changed - self.began, backlog.share(row)
         if elapsed < _SHORTEST_MEASURED_SECONDS or not share:
             return []
+        rate = f"{a_second(_rounded(row['delivered_commands'] / elapsed))}/s"
+        if share < backlog.least_share:
+            return [rate]
         left = max(0.0, elapsed / share - (time.monotonic() - self.began))
-        return [f"{a_second(_rounded(row['delivered_commands'] / elapsed))}/s", f"{duration(left)} left"]
+        return [rate, f"{duration(left)} left"]
 
 
 def line(display: RunDisplay, width: int, between: str = "  ") -> str:

@@ -32,6 +32,7 @@ from tranrepl.printable import counted, duration, size
 
 _INDENT = 2
 _LONG_OPEN_SECONDS = 60
+_LONG_NAME = 30
 _WHOLE_LINE = 10_000
 """Columns of a table that nothing cuts: where it is no terminal."""
 
@@ -76,6 +77,9 @@ def _print_steps(error: LastError | None) -> None:
 
 def _table(current: PublicationStatus) -> Table:
     table = table_of("agent", title=escape(current.publication), words=["last run", "at (UTC)", "behind"])
+    # A name is broken only where it is that long; what is behind it goes on in the next line before.
+    table.columns[0].no_wrap = all(len(it.subscription) <= _LONG_NAME for it in current.subscriptions)
+    table.columns[-1].no_wrap = False
     known = current.distributor_problem is None
     reader = current.log_reader
     table.add_row("log reader", *_run(reader.last_run, known=known), _unread(reader))

@@ -53,6 +53,8 @@ def test_what_is_left_of_the_log_is_a_share_of_it(clock: _Clock) -> None:
     display.expect(UnreadLog(LsnPositions(), position_of(1_000), position_of(5_000)))
     display.show(_row(0, 500))
     clock.now += 100
+    display.show(_row(300, 1_100))
+    assert line(display, 80) == "log reader  300 commands in 2% of the log  3/s", "the rest may be others' log"
     display.show(_row(50_000, 2_000))
     assert line(display, 80) == "log reader  50,000 commands in 25% of the log  500/s  5 min left"
     display.show(_row(1, 4_000))
