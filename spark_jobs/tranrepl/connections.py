@@ -210,8 +210,9 @@ def all_from_environment(connection_ids: Iterable[str]) -> dict[str, Connection]
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        message = "\n".join(it.message for it in errors)
-        raise ConfigurationError(message, remedy="\n".join(it.report.remedy for it in errors if it.report.remedy))
+        # Each with its own remedy: one below all of them would be read as that of the first.
+        problems = [f"{it.message} → {it.report.remedy}" for it in errors[:-1]]
+        raise ConfigurationError("\n".join([*problems, errors[-1].message]), remedy=errors[-1].report.remedy)
     return found
 
 

@@ -62,6 +62,11 @@ class Comparison(BaseModel):
         """Return the same comparison where rows are only counted."""
         return Comparison(row_filter=self.row_filter)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether something of the article was not compared, or not as it is."""
+        return bool(self.converted or self.unpublished or self.own or self.row_filter or not self.columns)
+
     def summary(self) -> str:
         """Summarize, as in "5 columns (price as numeric(12,2)); not compared: secret; row filter applied"."""
         parts = [self._compared()]
@@ -158,7 +163,8 @@ class SubscriptionValidation(BaseModel):
             groups.setdefault(it.compared.summary(), []).append(it.article)
         if len(groups) == 1:
             return [f"{what}: {_few(articles)}" for what, articles in groups.items()]
-        unequal = {it.article for it in self.unequal}
+        # Where all columns were compared as they are, there is nothing to say of an article.
+        unequal = {it.article for it in self.unequal if it.compared.is_partial}
         details = {what: [it for it in articles if it in unequal] for what, articles in groups.items()}
         lines = (f"{what}: {_few(articles)}" for what, articles in details.items() if articles)
         return [f"{self._in_one_line()} ({whole})", *lines]

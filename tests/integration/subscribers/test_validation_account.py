@@ -81,7 +81,7 @@ def test_the_shell_says_what_was_compared(site: Site, shell: Callable[..., Outco
     assert Comparison.model_validate(everything[0]["compared"]) == _ITEM
     assert everything[1]["compared"]["columns"] == ["id", "name"]
     assert everything[1]["compared"]["row_filter"] is None
-    site.at_subscriber("DELETE FROM item")
+    site.at_subscriber("DELETE FROM item", "INSERT INTO plain VALUES (9, 'nine')")
     differs = shell()
     assert differs.status == 1
     assert f"{_LINE}\n{_LINE_OF_ITEM}\n  public.item id = 2  missing\n" in differs.out
