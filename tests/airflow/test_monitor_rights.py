@@ -147,7 +147,7 @@ def test_what_publisher_and_store_keep_is_asked_for_beside_the_page(site: Site, 
     assert found["stored_bytes"] == sum(it.stat().st_size for it in files) > 0
     retained = found["log_reader"]["retained"]
     assert (retained["status"], retained["endangered"], retained["problem"]) == ("reserved", False, None)
-    assert f"({display.size(found['stored_bytes'])})" in asked("VIEWER").get("/").text
+    assert f"(store {display.size(found['stored_bytes'])})" in asked("VIEWER").get("/").text
 
 
 def test_commands_are_answered_as_their_schema_says(site: Site, asked: Asked) -> None:

@@ -60,6 +60,8 @@ class Subscription(BaseModel):
     latencies_ms: list[int | None]
     """The longest latency of each half hour of the last day."""
     undelivered_commands: int
+    undelivered_at_most: bool = False
+    """The batch that the watermark is inside of counts as a whole."""
     estimated_seconds: float | None
     """Seconds to deliver them, at the rate of the last runs; None where none was measured, or the last run failed."""
     delivery_rate: float | None
@@ -280,6 +282,7 @@ def _subscription(publication: MonitoredPublication, known: SubscriptionOverview
         last_latency_seconds=known.last_latency_seconds,
         latencies_ms=list(known.latencies),
         undelivered_commands=known.backlog.commands,
+        undelivered_at_most=known.backlog.at_most,
         estimated_seconds=known.estimated_seconds,
         delivery_rate=known.delivery_rate,
         last_run=_run(known.last_run, shown=shown),

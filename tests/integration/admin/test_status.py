@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,10 @@ def test_what_is_undelivered_is_counted_inside_a_batch(site: Site) -> None:
     ((first,),) = distribution_rows(site, "SELECT first_xact_seqno FROM msrepl_batches ORDER BY 1 LIMIT 1")
     skip_transaction(site.topology, "reporting", bytes(first))
     distribution_rows(site, "UPDATE msrepl_batches SET first_commit_time = now() - interval '1 day'")
+    with site.topology.distributor() as database:
+        (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
+    known = next(it for it in overview.subscriptions if it.subscription == "reporting")
+    assert (known.backlog.commands, known.backlog.at_most) == (14, True), "Replication Monitor reads no file for it"
     inside = _reporting(site)
     assert (inside.undelivered_transactions, inside.undelivered_commands) == (3, 12)
     assert not inside.undelivered_at_most

@@ -91,14 +91,14 @@ class SubscriptionQuestion:
     def _with_exact_backlog(self, known: SubscriptionOverview) -> SubscriptionOverview:
         """Return it without what the batch that the watermark is inside of has up to the watermark: the store says,
         where it can be read from here."""
-        if not known.backlog.commands:
-            return replace(known, backlog=replace(known.backlog, at_most=False))
+        if not known.backlog.at_most:
+            return known
         batches = self.database.batches.after(self.record, known.watermark)
         inside = [it for it in batches if it.first_xact_seqno <= known.watermark]
         try:
             counts = [count_after(self.record, it, known.watermark) for it in inside]
         except ConfigurationError:
-            return replace(known, backlog=replace(known.backlog, at_most=bool(inside)))
+            return known
         whole = [it for it in batches if it.first_xact_seqno > known.watermark]
         counts += [StoredCount(it.transactions, it.commands, it.first_commit_time) for it in whole]
         backlog = Backlog(

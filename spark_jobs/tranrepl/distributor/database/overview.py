@@ -99,8 +99,8 @@ class Backlog:
     commands: int
     since: datetime | None
     """When the first of it was committed; None where all is delivered."""
-    at_most: bool = True
-    """The batch that the watermark is inside of counts as a whole."""
+    at_most: bool
+    """The watermark is inside of a batch, which counts as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ def _subscriptions(
                 watermark=bytes(row.watermark),
                 last_run=_run(row),
                 **_newest_errors(errors.get(row.error_id), errors.get(row.validation_error_id)),
-                backlog=Backlog(int(row.transactions), int(row.commands), row.since),
+                backlog=Backlog(int(row.transactions), int(row.commands), row.since, at_most=row.inside),
                 delivery_rate=row.delivery_rate,
                 last_latency_seconds=None if row.delivery_latency is None else row.delivery_latency / 1000,
             ),
@@ -304,6 +304,7 @@ def _select_subscriptions(chosen: sa.ColumnElement[bool], watermarks: Mapping[in
             sa.func.coalesce(sa.func.sum(batches.transactions), 0).label("transactions"),
             sa.func.coalesce(sa.func.sum(batches.commands), 0).label("commands"),
             sa.func.min(batches.first_commit_time).label("since"),
+            sa.func.coalesce(sa.func.bool_or(batches.first_xact_seqno <= watermark), sa.false()).label("inside"),
         )
         .where(
             batches.publication_id == subscription.publication_id,
@@ -319,7 +320,7 @@ def _select_subscriptions(chosen: sa.ColumnElement[bool], watermarks: Mapping[in
         .add_columns(validated.c.id.label("validation_error_id"))
         .add_columns(sa.func.coalesce(delivered.c.delivery_rate, average).label("delivery_rate"))
         .add_columns(measured.c.delivery_latency, *_columns_of_run(newest))
-        .add_columns(backlog.c.transactions, backlog.c.commands, backlog.c.since)
+        .add_columns(backlog.c.transactions, backlog.c.commands, backlog.c.since, backlog.c.inside)
         .select_from(_joined(publications, newest, delivered, measured, known, error, validated, backlog))
         .where(chosen)
         .order_by(subscription.subscription)
