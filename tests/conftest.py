@@ -6,7 +6,6 @@ Nothing is started before a test needs it.
 from __future__ import annotations
 
 import gc
-import importlib
 import itertools
 import os
 import re
@@ -197,9 +196,6 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Freeze what is imported by now: garbage collection need not look at it again and again, nor so often for the few
     cycles that tests make."""
-    if any("spark" in getattr(item, "fixturenames", ()) for item in session.items):
-        # Commands and tasks that run in this process leave it out from then on, unless it is there; Spark needs it.
-        importlib.import_module("pandas")
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tranrepl.spark.without_pandas import map_in_arrow
+
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
@@ -16,5 +18,5 @@ def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 if __name__ == "__main__":
     spark = SparkSession.builder.appName("empty").getOrCreate()
-    spark.range(0, 1, 1, 1).mapInArrow(_nothing, "nothing int").collect()
+    map_in_arrow(spark.range(0, 1, 1, 1), _nothing, "nothing int").collect()
     spark.stop()

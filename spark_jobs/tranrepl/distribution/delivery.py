@@ -80,7 +80,7 @@ class Delivery:
             self.tracers.record(after, last)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Apply ordered commands and yield one row with the `JobResult`, for `mapInArrow`. Errors are in it, never
+        """Apply ordered commands and yield one row with the `JobResult`, for `map_in_arrow`. Errors are in it, never
         raised."""
         if self.finishing is None:
             yield result_row(deliver(self, batches))

@@ -41,6 +41,7 @@ from tranrepl.jobs.results import JobResult, latency_ms
 from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.settings.publication import Apply, CommandOrder, StreamAssignment
 from tranrepl.spark.lasting_task import driver_addresses
+from tranrepl.spark.without_pandas import map_in_arrow
 from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.batching.commit_batches import CommitLimits
 from tranrepl.subscriber.constraints import Constraints
@@ -357,7 +358,7 @@ def deliver_over_streams(commands: Commands, divider: Divider, delivery: StreamD
         .repartitionById(delivery.streams, F.col("stream"))
         .sortWithinPartitions("xact_seqno", "command_id")
     )
-    delivered = divided.mapInArrow(delivery, RESULT_DDL, barrier=True).collect()
+    delivered = map_in_arrow(divided, delivery, RESULT_DDL, barrier=True).collect()
     return together(_results([row["result"] for row in delivered], delivery.streams))
 
 

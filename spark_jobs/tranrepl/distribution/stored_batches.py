@@ -13,11 +13,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from tranrepl.distribution.delivery import Delivery
-from tranrepl.distribution.stored_range import Mapped, StoredRange, deliver_stored, error_of_worker, map_stored
+from tranrepl.distribution.stored_range import StoredRange, deliver_stored, error_of_worker, map_stored
 from tranrepl.distributor.batch_files import is_small, require_all_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.errors import ConfigurationError, InternalError, TransientError
 from tranrepl.spark.spark_submit import is_lost_worker
+from tranrepl.spark.without_pandas import Mapped, map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,8 +71,8 @@ class Commands:
         return one.mapPartitions(partial(deliver_stored, self.stored, delivery)).collect()
 
     def mapped(self, function: Mapped, ddl: str) -> DataFrame:
-        """Return what a function for `mapInArrow` makes of all commands together."""
-        return self.spark.range(0, 1, 1, 1).mapInArrow(partial(map_stored, self.stored, function), ddl)
+        """Return what a function for `map_in_arrow` makes of all commands together."""
+        return map_in_arrow(self.spark.range(0, 1, 1, 1), partial(map_stored, self.stored, function), ddl)
 
 
 @contextmanager

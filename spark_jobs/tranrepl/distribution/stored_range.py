@@ -5,7 +5,7 @@ Rows that pass from Parquet through Spark's JVM to Python cost more than reading
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -20,13 +20,11 @@ from tranrepl.errors import ErrorReport, ReplicationError
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import Operation
 from tranrepl.spark.pyarrow_setup import prepare_worker
+from tranrepl.spark.without_pandas import Mapped
 from tranrepl.subscriber.subscription import CommandPlace
 
 _HANDED_OVER_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 20_000
-
-Mapped = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""A function for `mapInArrow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ def deliver_stored(stored: StoredRange, delivery: Mapped, one: Iterable[int]) ->
 
 
 def map_stored(stored: StoredRange, function: Mapped, one: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what the function makes of all commands, for `mapInArrow` over any one row."""
+    """Yield what the function makes of all commands, for `map_in_arrow` over any one row."""
     prepare_worker()
     consume(one)
     return _reported(function(stored.commands()))

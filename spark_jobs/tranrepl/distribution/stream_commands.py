@@ -49,7 +49,7 @@ class Divider:
     limits: CommitLimits
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Divide ordered commands (row layout) into `STREAM_COMMANDS`, for `mapInArrow`."""
+        """Divide ordered commands (row layout) into `STREAM_COMMANDS`, for `map_in_arrow`."""
         limits = replace(self.limits, commands=min(self.limits.commands, PIECE_COMMANDS))
         began = False
         for piece in commit_batches(batches, limits):

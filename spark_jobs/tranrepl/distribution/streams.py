@@ -65,7 +65,7 @@ class StreamDelivery:
     gather_at: Address
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Apply a stream's `STREAM_COMMANDS` and yield one row with its `JobResult`, for `mapInArrow`."""
+        """Apply a stream's `STREAM_COMMANDS` and yield one row with its `JobResult`, for `map_in_arrow`."""
         from pyspark import TaskContext
 
         prepare_worker()

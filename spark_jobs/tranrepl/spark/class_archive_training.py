@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tranrepl.spark.entry_point import spark_session
 from tranrepl.spark.spark_submit import private_folder
+from tranrepl.spark.without_pandas import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,13 +28,13 @@ def train(spark: SparkSession, folder: Path) -> None:
     spark.sparkContext.parallelize([0], 1).foreach(accumulator.add)
     commands, stored = "seqno binary, id bigint", str(folder / "batch")
     rows = spark.range(0, 100, 1, 1).select(F.col("id").cast("string").cast("binary").alias("seqno"), "id")
-    rows.mapInArrow(_same, commands).write.parquet(stored)
+    map_in_arrow(rows, _same, commands).write.parquet(stored)
     chosen = spark.read.parquet(stored).where(F.col("seqno") > F.lit(b"1")).coalesce(1)
     chosen.inputFiles()
-    ordered = chosen.sortWithinPartitions("seqno", "id").mapInArrow(_same, commands)
+    ordered = map_in_arrow(chosen.sortWithinPartitions("seqno", "id"), _same, commands)
     ordered.collect()
     streams = ordered.repartitionById(2, (F.col("id") % 2).cast("int")).sortWithinPartitions("seqno", "id")
-    streams.mapInArrow(_same, commands, barrier=True).collect()
+    map_in_arrow(streams, _same, commands, barrier=True).collect()
     chosen.agg(F.min("seqno")).first()
 
 

@@ -25,7 +25,7 @@ from tranrepl.jobs.shutdown import heeding_shutdown, shut_down_by_signals
 from tranrepl.printable import one_event
 from tranrepl.spark.output import silence_py4j
 from tranrepl.spark.spark_submit import write_private
-from tranrepl.spark.without_pandas import without_pandas
+from tranrepl.spark.without_pandas import leave_pandas_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,8 +64,8 @@ def spark_session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for setting, value in SESSION_SETTINGS.items():
         builder = builder.config(setting, value)
-    with without_pandas():
-        return builder.getOrCreate()
+    leave_pandas_out()
+    return builder.getOrCreate()
 
 
 def main(

@@ -290,9 +290,13 @@ def test_a_run_goes_all_the_way_through_spark_submit(
 ) -> None:
     # One run with all that a person and Spark could get wrong on the way; its passwords show nowhere.
     temporary = tmp_path_factory.mktemp("temporary")
-    file = publication_file(tmp_path, ARTICLES)
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "replication_support_only"}
+    file = publication_file(tmp_path, ARTICLES, subscriptions=[{**subscription, "subscription_streams": 2}])
+    modules = tmp_path_factory.mktemp("modules")
+    (modules / "pandas.py").write_text("raise AssertionError('pandas is loaded')")
     environment = {
         **marked.environment,
+        "PYTHONPATH": str(modules),
         "COLUMNS": "100",
         **dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), str(temporary)),
         "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={temporary}",
@@ -303,7 +307,7 @@ def test_a_run_goes_all_the_way_through_spark_submit(
         "UPDATE sales.customer SET note = '' WHERE id <= 10",
     )
     with _argument_lists() as argument_lists:
-        outcome = tranrepl("run", file, "--master", "local[1]", "--json", environment=environment, cwd=tmp_path)
+        outcome = tranrepl("run", file, "--master", "local[2]", "--json", environment=environment, cwd=tmp_path)
     results = json.loads(_done(outcome))
     submitted = [it for it in argument_lists if "SparkSubmit" in it and str(temporary) in it and "/run.py " in it]
     assert len({it.partition(" --jobs ")[2] for it in submitted}) == 1, "one Spark application for both jobs"

@@ -38,6 +38,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ErrorKind
+from tranrepl.spark.without_pandas import map_in_arrow
 
 pytestmark = pytest.mark.new_sessions
 
@@ -235,7 +236,7 @@ def _until_only_live_workers_are_idle(spark: Any) -> None:
     def succeeds_again() -> bool:
         nonlocal succeeded
         try:
-            spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
+            map_in_arrow(spark.range(0, 2, 1, 2), iter, "id long").collect()
             spark.sparkContext.parallelize(range(2), 2).map(lambda it: it).collect()
         except (PySparkException, Py4JJavaError):
             succeeded = 0
