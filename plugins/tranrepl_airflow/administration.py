@@ -15,7 +15,8 @@ from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.next_steps import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import sent
-from tranrepl_airflow.dag_builder import ADMINISTRATION_SUFFIX, RETRY_DELAY, START_DATE, Tag
+from tranrepl_airflow.dag_builder import ADMINISTRATION_SUFFIX
+from tranrepl_airflow.dag_parts import RETRY_DELAY, Tag, new_dag, new_task
 from tranrepl_airflow.documentation import ADMINISTRATION_TASKS, administration_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
@@ -31,10 +32,11 @@ from tranrepl_airflow.parameters import (
 from tranrepl_airflow.publication_operator import CleanupOperator, PublicationOperator
 
 
-def administration_dag(publication: Publication, settings_file: str | None = None) -> DAG:
+def administration_dag(publication: Publication, settings_file: str) -> DAG:
     """Build the DAG: a task for each action, of which a run's parameters choose one."""
     tasks = [
-        (ChosenCleanupOperator if action is AdministrationAction.CLEANUP else AdministrationOperator)(
+        new_task(
+            ChosenCleanupOperator if action is AdministrationAction.CLEANUP else AdministrationOperator,
             task_id=action.value,
             publication=publication,
             settings_file=settings_file,
@@ -45,11 +47,9 @@ def administration_dag(publication: Publication, settings_file: str | None = Non
         )
         for action in AdministrationAction
     ]
-    with DAG(
-        dag_id=f"{publication.publication}{ADMINISTRATION_SUFFIX}",
+    with new_dag(
+        f"{publication.publication}{ADMINISTRATION_SUFFIX}",
         schedule=None,
-        start_date=START_DATE,
-        max_active_runs=1,
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.ADMINISTER.value],

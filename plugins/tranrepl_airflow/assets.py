@@ -97,23 +97,23 @@ def subscription_alias(publication: str, subscription: str) -> AssetAlias:
     return AssetAlias(f"{publication}/{subscription}")
 
 
-def add_events(
-    context: Context, alias: AssetAlias, publication: Publication, subscription: str, extras: Mapping[str, Any]
-) -> None:
-    """Let the task, when it succeeds, emit an event for each asset of each article's table at the Subscriber.
+def add_events(context: Context, publication: Publication, subscription: str, extras: Mapping[str, Any]) -> None:
+    """Let the task, of which `subscription_alias` is an outlet, emit an event for each asset of each article's table at
+    the Subscriber when it succeeds.
 
     `extras` holds by article (source table) what the event says besides.
     """
+    events = context["outlet_events"][subscription_alias(publication.publication, subscription)]
     delivered = list(_delivered(publication.at(subscription), extras))
     for table, extra in delivered:
-        context["outlet_events"][alias].add(subscriber_table(publication.publication, subscription, table), extra=extra)
+        events.add(subscriber_table(publication.publication, subscription, table), extra=extra)
     wanted = publication.subscription(subscription).connection
     try:
         connection = resolve_connections([wanted]).by_id[wanted]
         for table, extra in delivered:
             standard = standard_asset(connection, table)
             if standard is not None:
-                context["outlet_events"][alias].add(standard, extra=extra)
+                events.add(standard, extra=extra)
     except Exception as error:  # noqa: BLE001 - what was delivered stays delivered, whatever a secrets backend raises
         log.warning("events with the tables' addresses were not emitted: %s", type(error).__name__)
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronTriggerTimetable, Label, TaskGroup
+from airflow.sdk import (
+    DAG,
+    BaseOperator,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    Label,
+    TaskGroup,
+    TriggerRule,
+)
 from airflow.sdk.bases.timetable import BaseTimetable
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
@@ -22,12 +29,13 @@ from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from tranrepl.admin.airflow_pools import pool_name
 from tranrepl.errors import ConfigurationError, ErrorKind
-from tranrepl.next_steps import usual_file
 from tranrepl.settings.loading import load_publication
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow import documentation
 from tranrepl_airflow.alert_callbacks import SkippedBeforeFailure, run_is_late, task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
+from tranrepl_airflow.assets import subscription_alias
+from tranrepl_airflow.dag_parts import RETRY_DELAY, Tag, new_dag, new_task
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.graph import (
     LOG_READER,
@@ -49,18 +57,6 @@ from tranrepl_airflow.operators import (
 from tranrepl_airflow.publication_operator import BrokenSettingsOperator, CleanupOperator
 from tranrepl_airflow.run_bounds import RUN_BOUND, RunIsOverOperator, run_end
 
-
-class Tag(StrEnum):
-    """What a DAG is for: one of its tags; another one is its publication."""
-
-    REPLICATE = "replicate"
-    VALIDATE = "validate"
-    SET_UP = "set up"
-    REINITIALIZE = "reinitialize"
-    ADMINISTER = "administer"
-    CLEAN_UP = "clean up"
-
-
 BROKEN_TAG = "broken"
 CLEANUP_DAG_ID = "distribution_cleanup"
 _TAG_LENGTH = 100
@@ -78,9 +74,6 @@ _OTHER_DAGS = {
 """A publication's other DAGs, by the suffix of their ids. The publication's name comes first: a list sorts by it."""
 REINITIALIZATION_TASKS = "reinitialize_"
 """What the ids of its tasks begin with; the subscription's name follows."""
-START_DATE = datetime(2020, 1, 1, tzinfo=UTC)
-"""Before any data there is: a backfill cannot reach further back than a DAG's start."""
-RETRY_DELAY = timedelta(seconds=30)
 _HOURLY = "0 * * * *"
 
 
@@ -99,7 +92,7 @@ def build_dag(path: Path) -> DAG:
         return broken_dag(path, str(error))
 
 
-def publication_dag(publication: Publication, settings_file: str | None = None) -> DAG:
+def publication_dag(publication: Publication, settings_file: str) -> DAG:
     """Build the DAG of a publication, whose tasks name its file in the commands that they print.
 
     Raises ConfigurationError for a schedule that is no cron expression, a subscription named as a task, or an alert
@@ -113,12 +106,9 @@ def publication_dag(publication: Publication, settings_file: str | None = None) 
     # Tasks are made before their DAG: inside it, Airflow copies its parameters and arguments for each class of a task.
     tasks = _first_tasks(graph, publication, settings_file)
     groups = {it.subscription: _group_tasks(it, publication, settings_file) for it in graph.groups}
-    with DAG(
-        dag_id=publication.publication,
+    with new_dag(
+        publication.publication,
         schedule=schedule,
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         tags=[publication.publication, Tag.REPLICATE.value],
         doc_md=documentation.publication_doc(publication),
         deadline=_deadline(publication),
@@ -140,13 +130,10 @@ def broken_dag(path: Path, message: str) -> DAG:
     name = dag_id_of(path)
     # Another publication's own DAG may have that name.
     dag_id = f"{name}_broken" if name.endswith(tuple(_OTHER_DAGS)) else name
-    with DAG(
-        dag_id=dag_id,
+    with new_dag(
+        dag_id,
         dag_display_name=f"{name} (broken settings)",
         schedule=_last_known_timetable(path),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         tags=[name[:_TAG_LENGTH], Tag.REPLICATE.value, BROKEN_TAG],
         doc_md=documentation.broken_doc(message),
     ) as dag:
@@ -160,12 +147,9 @@ def build_cleanup_dag(paths: Iterable[Path]) -> DAG:
     The task of a file that cannot be used fails with its message, and the others go on.
     """
     tasks = [_cleanup(it) for it in paths]
-    with DAG(
-        dag_id=CLEANUP_DAG_ID,
+    with new_dag(
+        CLEANUP_DAG_ID,
         schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC"),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
         tags=[Tag.CLEAN_UP.value],
         doc_md="Removes stored commands that every Subscriber has, and history that is too old, as each publication's "
         "`min_distretention`, `max_distretention`, `history_retention` and `measurement_retention` say.",
@@ -181,7 +165,8 @@ def _cleanup(path: Path) -> BaseOperator:
         _require_own_name(publication, path)
     except ConfigurationError as error:
         return BrokenSettingsOperator(task_id=task_id, message=str(error), doc_md=documentation.BROKEN_SETTINGS)
-    return CleanupOperator(
+    return new_task(
+        CleanupOperator,
         task_id=task_id,
         publication=publication,
         settings_file=str(path),
@@ -264,17 +249,18 @@ def _deadline(publication: Publication) -> DeadlineAlert | None:
     )
 
 
-def _described(publication: Publication, settings_file: str | None) -> str:
+def _described(publication: Publication, settings_file: str) -> str:
     """Return the log reader's `doc_json`, where Replication Monitor reads the settings: other fields are rendered as
     templates, or cut where they are long. Alerts' arguments may hold what not each of its readers is to see."""
     described = publication.model_dump(mode="json", exclude={"alerts"}, exclude_defaults=True)
-    return json.dumps({**described, "settings_file": settings_file or usual_file(publication.publication)})
+    return json.dumps({**described, "settings_file": settings_file})
 
 
-def _first_tasks(graph: Graph, publication: Publication, settings_file: str | None) -> list[BaseOperator]:
+def _first_tasks(graph: Graph, publication: Publication, settings_file: str) -> list[BaseOperator]:
     continuous_until = run_end(publication)
     tasks: list[BaseOperator] = [
-        LogReaderOperator(
+        new_task(
+            LogReaderOperator,
             publication=publication,
             settings_file=settings_file,
             continuous_until=continuous_until,
@@ -283,7 +269,7 @@ def _first_tasks(graph: Graph, publication: Publication, settings_file: str | No
             doc_json=_described(publication, settings_file),
             **_arguments(graph.log_reader),
         ),
-        EmptyOperator(doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read)),
+        new_task(EmptyOperator, doc_md=documentation.LOG_WAS_READ, **_arguments(graph.log_was_read)),
     ]
     if graph.run_is_over is not None:
         arguments = _arguments(graph.run_is_over)
@@ -293,7 +279,7 @@ def _first_tasks(graph: Graph, publication: Publication, settings_file: str | No
     return tasks
 
 
-def _group_tasks(group: Group, publication: Publication, settings_file: str | None) -> list[BaseOperator]:
+def _group_tasks(group: Group, publication: Publication, settings_file: str) -> list[BaseOperator]:
     subscription = group.subscription
     ours: dict[str, Any] = {"publication": publication, "settings_file": settings_file, "subscription": subscription}
     delivering: dict[str, Any] = {
@@ -304,18 +290,22 @@ def _group_tasks(group: Group, publication: Publication, settings_file: str | No
         "continuous_until": run_end(publication),
     }
     attempts = [group.distribute.task_id, group.retry_on_single_connection.task_id]
+    outlets = [subscription_alias(publication.publication, subscription)]
     tasks: list[BaseOperator] = []
     if group.initialize is not None:
         attempts.insert(0, group.initialize.task_id)
-        initialize = InitializeOperator(
+        initialize = new_task(
+            InitializeOperator,
             pool=delivering["pool"],
             on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
+            outlets=outlets,
             doc_md=documentation.INITIALIZE,
             **ours,
             **_arguments(group.initialize),
         )
         tasks.append(initialize)
-    distribute = DistributionOperator(
+    distribute = new_task(
+        DistributionOperator,
         # After any other error the retry decides.
         on_failure_callback=[
             *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription, only=ErrorKind.CONFIGURATION),
@@ -325,7 +315,8 @@ def _group_tasks(group: Group, publication: Publication, settings_file: str | No
         **delivering,
         **_arguments(group.distribute),
     )
-    retry = SingleConnectionRetryOperator(
+    retry = new_task(
+        SingleConnectionRetryOperator,
         first_attempt=group.distribute.task_id,
         on_failure_callback=[
             *task_failed_alerts(publication, AlertEvent.BATCH_FAILED, subscription),
@@ -335,8 +326,13 @@ def _group_tasks(group: Group, publication: Publication, settings_file: str | No
         **delivering,
         **_arguments(group.retry_on_single_connection),
     )
-    delivered = DeliveredOperator(
-        attempts=attempts, doc_md=documentation.DELIVERED, **ours, **_arguments(group.delivered)
+    delivered = new_task(
+        DeliveredOperator,
+        attempts=attempts,
+        outlets=outlets,
+        doc_md=documentation.DELIVERED,
+        **ours,
+        **_arguments(group.delivered),
     )
     return [*tasks, distribute, retry, delivered]
 
@@ -344,7 +340,7 @@ def _group_tasks(group: Group, publication: Publication, settings_file: str | No
 def _arguments(task: Task) -> dict[str, Any]:
     return {
         "task_id": task.task_id,
-        "trigger_rule": task.starts.value,
+        "trigger_rule": TriggerRule(task.starts.value),
         "retries": task.retries,
         "retry_delay": RETRY_DELAY,
         # Over all runs, since max_active_runs does not count a backfill's.

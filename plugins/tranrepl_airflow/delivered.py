@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, Context
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import alert_skipped
-from tranrepl_airflow.assets import add_events, subscription_alias
+from tranrepl_airflow.assets import add_events
 from tranrepl_airflow.earlier_tasks import results_of
 from tranrepl_airflow.summary import TEMPLATE, run_in_words, summarize
 
@@ -63,12 +63,11 @@ class DeliveredOperator(BaseOperator):
         publication: Publication,
         subscription: str,
         attempts: Sequence[str],
-        settings_file: str | None = None,
+        settings_file: str,
         **kwargs: Any,
     ) -> None:
+        super().__init__(map_index_template=TEMPLATE, **kwargs)
         self.publication = publication
-        self.tables = subscription_alias(self.publication.publication, subscription)
-        super().__init__(outlets=[self.tables], map_index_template=TEMPLATE, **kwargs)
         self.subscription = subscription
         self.attempts = attempts
         self.settings_file = settings_file
@@ -77,7 +76,7 @@ class DeliveredOperator(BaseOperator):
         """Read the attempts' results and add the events to this task's outlet."""
         results = results_of(context, self.attempts)
         delivery = delivery_of(results)
-        add_events(context, self.tables, self.publication, self.subscription, _extras(delivery))
+        add_events(context, self.publication, self.subscription, _extras(delivery))
         summarize(context, run_in_words(asdict(delivery)))
         # The last thing that is done: a task that is tried again would emit it again.
         alert_skipped(self.publication, self.subscription, results, context)

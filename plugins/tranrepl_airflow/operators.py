@@ -29,7 +29,7 @@ from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pys
 from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.spark_submit import entry_point, private_folder, write_private
 from tranrepl_airflow.alert_callbacks import alert_early, alert_schema_changes, looking_for_early_warnings
-from tranrepl_airflow.assets import add_events, subscription_alias
+from tranrepl_airflow.assets import add_events
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_reader_error, log_was_reset, state_of
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.job_answers import JobRequest, idle_result, read_result, redacted, without_result
@@ -92,13 +92,12 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         continuous_until: str = "",
         **kwargs: Any,
     ) -> None:
-        self.publication = publication
-        name = self.publication.publication
-        kwargs.setdefault("name", "-".join(filter(None, ("tranrepl", name, subscription, self.job))))
+        kwargs.setdefault("name", "")
         kwargs.setdefault("retry_policy", RETRY_WHAT_MAY_PASS)
         kwargs.setdefault("map_index_template", TEMPLATE)
         super().__init__(**kwargs)
-        self.settings_file = settings_file or usual_file(name)
+        self.publication = publication
+        self.settings_file = settings_file or usual_file(publication.publication)
         self.subscription = subscription
         self.continuous_until = continuous_until
 
@@ -218,6 +217,8 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         before = (self.application, self.application_args, self.env_vars, self.conf, self._spark_binary)
         # Without it, whatever spark-defaults.conf says would count.
         self._deploy_mode = CLIENT
+        named = ("tranrepl", self.publication.publication, self.subscription, self.job)
+        self.name = self.name or "-".join(filter(None, named))
         self.application = application
         self.application_args = arguments
         given = self.env_vars or {}
@@ -315,11 +316,6 @@ class InitializeOperator(SubscriptionOperator):
 
     agent = "snapshot"
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.tables = subscription_alias(self.publication.publication, self.subscription)
-        self.outlets = [self.tables]
-
     def request(self) -> SnapshotRequest:
         return SnapshotRequest(publication=self.publication, subscription=self.subscription)
 
@@ -330,7 +326,7 @@ class InitializeOperator(SubscriptionOperator):
             it["article"]: {"snapshot_rows": it["rows"], "last_xact_seqno": result["last_xact_seqno"]}
             for it in result["snapshot"]
         }
-        add_events(context, self.tables, self.publication, self.subscription, extras)
+        add_events(context, self.publication, self.subscription, extras)
         return result
 
     def in_words(self, result: JobResult) -> str:

@@ -14,7 +14,8 @@ from tranrepl.next_steps import Place
 from tranrepl.printable import counted, one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import tried
-from tranrepl_airflow.dag_builder import RETRY_DELAY, SETUP_SUFFIX, START_DATE, Tag
+from tranrepl_airflow.dag_builder import SETUP_SUFFIX
+from tranrepl_airflow.dag_parts import RETRY_DELAY, Tag, new_dag, new_task
 from tranrepl_airflow.documentation import CHECK, SETUP, setup_doc
 from tranrepl_airflow.earlier_tasks import ERROR_KEY
 from tranrepl_airflow.graph import SEVERAL_TRIES
@@ -57,7 +58,7 @@ class CheckReport(BaseModel):
         return f"{counted(self.articles, 'article')}, {counted(self.subscriptions, 'subscription')}: {found}"
 
 
-def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG:
+def setup_dag(publication: Publication, settings_file: str) -> DAG:
     """Build the DAG: `check`, and `setup` after it unless only a check is wanted."""
     fields: dict[str, Any] = {
         "publication": publication,
@@ -66,13 +67,11 @@ def setup_dag(publication: Publication, settings_file: str | None = None) -> DAG
         "retry_delay": RETRY_DELAY,
         "max_active_tis_per_dag": 1,
     }
-    check = CheckOperator(task_id=CHECK_TASK, doc_md=CHECK, **fields)
-    set_up = SetupOperator(task_id=SETUP_TASK, doc_md=SETUP, **fields)
-    with DAG(
-        dag_id=f"{publication.publication}{SETUP_SUFFIX}",
+    check = new_task(CheckOperator, task_id=CHECK_TASK, doc_md=CHECK, **fields)
+    set_up = new_task(SetupOperator, task_id=SETUP_TASK, doc_md=SETUP, **fields)
+    with new_dag(
+        f"{publication.publication}{SETUP_SUFFIX}",
         schedule=None,
-        start_date=START_DATE,
-        max_active_runs=1,
         # Nothing runs here that nobody asked for.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.SET_UP.value],

@@ -16,7 +16,9 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Publication, SyncType
 from tranrepl_airflow.alert_callbacks import task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
-from tranrepl_airflow.dag_builder import REINITIALIZATION_SUFFIX, REINITIALIZATION_TASKS, RETRY_DELAY, START_DATE, Tag
+from tranrepl_airflow.assets import subscription_alias
+from tranrepl_airflow.dag_builder import REINITIALIZATION_SUFFIX, REINITIALIZATION_TASKS
+from tranrepl_airflow.dag_parts import RETRY_DELAY, Tag, new_dag, new_task
 from tranrepl_airflow.documentation import REINITIALIZE, reinitialization_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES
 from tranrepl_airflow.job_connections import resolve_connections
@@ -27,7 +29,7 @@ from tranrepl_airflow.parameters import chosen_articles, reinitialization_parame
 _MARKED = "marked_for_reinitialization"
 
 
-def reinitialization_dag(publication: Publication, settings_file: str | None = None) -> DAG | None:
+def reinitialization_dag(publication: Publication, settings_file: str) -> DAG | None:
     """Build the DAG; return None where no subscription takes a snapshot. Raises ConfigurationError for an alert whose
     notifier cannot be had."""
     for alert in publication.alerts:
@@ -36,11 +38,13 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
     if not subscriptions:
         return None
     tasks = [
-        ReinitializeOperator(
+        new_task(
+            ReinitializeOperator,
             task_id=f"{REINITIALIZATION_TASKS}{subscription}",
             publication=publication,
             settings_file=settings_file,
             subscription=subscription,
+            outlets=[subscription_alias(publication.publication, subscription)],
             on_failure_callback=task_failed_alerts(publication, AlertEvent.SNAPSHOT_FAILED, subscription),
             **_pool(publication, subscription),
             doc_md=REINITIALIZE,
@@ -50,11 +54,9 @@ def reinitialization_dag(publication: Publication, settings_file: str | None = N
         )
         for subscription in subscriptions
     ]
-    with DAG(
-        dag_id=f"{publication.publication}{REINITIALIZATION_SUFFIX}",
+    with new_dag(
+        f"{publication.publication}{REINITIALIZATION_SUFFIX}",
         schedule=None,
-        start_date=START_DATE,
-        max_active_runs=1,
         # Nothing runs here that nobody asked for, and who asks should not have to unpause it first.
         is_paused_upon_creation=False,
         tags=[publication.publication, Tag.REINITIALIZE.value],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, BaseOperator, Context, CronTriggerTimetable
+from airflow.sdk import DAG, BaseOperator, Context, CronTriggerTimetable, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.jobs.requests import Repair, ValidationRequest
@@ -16,7 +16,9 @@ from tranrepl.printable import counted, one_event
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import task_failed_alerts
 from tranrepl_airflow.alerts import AlertEvent
-from tranrepl_airflow.dag_builder import RETRY_DELAY, START_DATE, VALIDATION_SUFFIX, Tag
+from tranrepl_airflow.assets import subscription_alias
+from tranrepl_airflow.dag_builder import VALIDATION_SUFFIX
+from tranrepl_airflow.dag_parts import RETRY_DELAY, Tag, new_dag, new_task
 from tranrepl_airflow.delivered import DeliveredOperator
 from tranrepl_airflow.documentation import DELIVERED, EQUAL, VALIDATE, validation_doc
 from tranrepl_airflow.graph import SEVERAL_TRIES, StartRule
@@ -30,20 +32,17 @@ _MOST_ROWS = 20
 """Differing rows of an article that are named in the log and in the XCom."""
 
 
-def validation_dag(publication: Publication, settings_file: str | None = None) -> DAG:
+def validation_dag(publication: Publication, settings_file: str) -> DAG:
     """Build the DAG that compares the publication's Subscribers. Raises ConfigurationError for an alert whose notifier
     cannot be had."""
     for alert in publication.alerts:
         new_notifier(alert)
     schedule = publication.validation_schedule
     tasks = [_tasks(publication, it.name, settings_file) for it in publication.subscriptions]
-    with DAG(
-        dag_id=f"{publication.publication}{VALIDATION_SUFFIX}",
+    with new_dag(
+        f"{publication.publication}{VALIDATION_SUFFIX}",
         schedule=None if schedule is None else CronTriggerTimetable(schedule, timezone="UTC"),
-        start_date=START_DATE,
-        catchup=False,
-        max_active_runs=1,
-        allowed_run_types=NOT_BACKFILLED,  # type: ignore[arg-type]  # values are taken too
+        allowed_run_types=NOT_BACKFILLED,
         tags=[publication.publication, Tag.VALIDATE.value],
         params=validation_parameters(publication),
         doc_md=validation_doc(publication),
@@ -54,9 +53,10 @@ def validation_dag(publication: Publication, settings_file: str | None = None) -
     return dag
 
 
-def _tasks(publication: Publication, subscription: str, settings_file: str | None) -> list[BaseOperator]:
+def _tasks(publication: Publication, subscription: str, settings_file: str) -> list[BaseOperator]:
     """Return the task that validates, and those after it."""
-    validate = ValidationOperator(
+    validate = new_task(
+        ValidationOperator,
         task_id=f"validate_{subscription}",
         publication=publication,
         settings_file=settings_file,
@@ -68,17 +68,20 @@ def _tasks(publication: Publication, subscription: str, settings_file: str | Non
         max_active_tis_per_dag=1,
     )
     # What was delivered on the way counts though rows differ. The last task then makes the run a failed one.
-    delivered = DeliveredOperator(
+    delivered = new_task(
+        DeliveredOperator,
         task_id=f"delivered_{subscription}",
         publication=publication,
+        settings_file=settings_file,
         subscription=subscription,
+        outlets=[subscription_alias(publication.publication, subscription)],
         attempts=[validate.task_id],
-        trigger_rule=StartRule.ONE_RAN.value,
+        trigger_rule=TriggerRule(StartRule.ONE_RAN.value),
         doc_md=DELIVERED,
         retries=SEVERAL_TRIES,
         retry_delay=RETRY_DELAY,
     )
-    return [validate, delivered, EmptyOperator(task_id=f"equal_{subscription}", doc_md=EQUAL)]
+    return [validate, delivered, new_task(EmptyOperator, task_id=f"equal_{subscription}", doc_md=EQUAL)]
 
 
 class ValidationOperator(ReplicationSparkOperator):

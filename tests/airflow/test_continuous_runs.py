@@ -76,8 +76,8 @@ def test_log_reader_and_deliveries_are_side_by_side(publication: Publication) ->
 def test_runs_follow_one_another_and_are_not_late(publication: Publication) -> None:
     alert = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
     document = publication.model_dump(mode="json") | {"latency_threshold": 60, "alerts": [alert]}
-    scheduled = publication_dag(Publication.model_validate(document))
-    continuous = publication_dag(Publication.model_validate(document | {"schedule": "continuous"}))
+    scheduled = publication_dag(Publication.model_validate(document), "shop.yaml")
+    continuous = publication_dag(Publication.model_validate(document | {"schedule": "continuous"}), "shop.yaml")
     assert isinstance(continuous.timetable, ContinuousTimetable)
     assert (continuous.max_active_runs, bool(continuous.deadline), bool(scheduled.deadline)) == (1, False, True)
 
@@ -85,7 +85,7 @@ def test_runs_follow_one_another_and_are_not_late(publication: Publication) -> N
 def test_a_reinitialization_does_not_wait_for_a_delivery_that_stays(publication: Publication) -> None:
     pools = {}
     for schedule in ("*/5 * * * *", "continuous"):
-        dag = reinitialization_dag(publication.model_copy(update={"schedule": schedule}))
+        dag = reinitialization_dag(publication.model_copy(update={"schedule": schedule}), "shop.yaml")
         assert dag is not None
         pools[schedule] = {task.pool for task in dag.tasks}
     assert pools["continuous"] == {"default_pool"}
@@ -151,7 +151,7 @@ def test_warnings_are_looked_for_while_a_log_reader_stays(
     monkeypatch.setattr(alert_callbacks, "alert_early", lambda it, *_: told.append(it.publication))
     alert = {"notifier": "tranrepl_airflow.webhook.WebhookNotifier", "arguments": {"connection": "pager"}}
     continuous = {"schedule": "continuous", "run_for": 1, "alerts": [alert]}
-    dag = publication_dag(Publication.model_validate(publication.model_dump(mode="json") | continuous))
+    dag = publication_dag(Publication.model_validate(publication.model_dump(mode="json") | continuous), "shop.yaml")
     operator = dag.get_task("log_reader")
     assert isinstance(operator, LogReaderOperator)
     operator.continuous_until = (datetime.now().astimezone() + timedelta(seconds=1)).isoformat()

@@ -86,7 +86,7 @@ def test_the_scheduler_creates_what_is_missing_when_it_starts_a_run(
         with create_session() as session:
             run = DagRun(dag_id="purchasing", run_id="run")
             session.add(run)
-            run.dag = cast("Any", SimpleNamespace(tasks=publication_dag(publication).tasks))
+            run.dag = cast("Any", SimpleNamespace(tasks=publication_dag(publication, "shop.yaml").tasks))
             with session.no_autoflush:
                 on_dag_run_running(run, "started")
             session.expunge(run)

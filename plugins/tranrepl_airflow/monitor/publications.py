@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import select
 
 from tranrepl.settings.publication import Publication
-from tranrepl_airflow.dag_builder import Tag
+from tranrepl_airflow.dag_parts import Tag
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.monitor.access import Reader
 

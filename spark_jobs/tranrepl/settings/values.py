@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
 
 from croniter import croniter
@@ -13,14 +14,19 @@ CONTINUOUS = "continuous"
 """The schedule of continuous agents."""
 
 
+@lru_cache
+def _is_cron(value: str) -> bool:
+    return bool(croniter.is_valid(value))
+
+
 def _cron_expression(value: str) -> str:
-    if not croniter.is_valid(value):
+    if not _is_cron(value):
         raise ValueError('allowed: a cron expression, as in "*/5 * * * *"')
     return value
 
 
 def _schedule(value: str) -> str:
-    if value != CONTINUOUS and not croniter.is_valid(value):
+    if value != CONTINUOUS and not _is_cron(value):
         raise ValueError(f'allowed: a cron expression, as in "*/5 * * * *", or {CONTINUOUS}')
     return value
 
