@@ -20,10 +20,12 @@ WHOLE_ANSWERS = (
     "sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_safe_updates = 0, sql_auto_is_null = 0, "
     "completion_type = 0"
     "/*M!100300 , max_statement_time = 0, idle_transaction_timeout = 0, idle_write_transaction_timeout = 0, "
-    "idle_readonly_transaction_timeout = 0 */ /*!80000 , max_execution_time = 0 */"
+    "idle_readonly_transaction_timeout = 0 */ /*!80000 , max_execution_time = 0, "
+    "information_schema_stats_expiry = 0 */"
 )
 """By these settings each query is answered with all of its rows, and no transaction is ended, whatever the server's
-defaults. MariaDB passes over comments for MySQL 8, and MySQL over those for MariaDB."""
+defaults; MySQL's catalogue says how a table is now. MariaDB passes over comments for MySQL 8, and MySQL over those for
+MariaDB."""
 _REFUSED = (1044, 1045, 1049, 1698)
 """No such database, or not for this login."""
 

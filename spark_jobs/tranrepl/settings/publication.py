@@ -372,9 +372,9 @@ class Subscription(_Settings):
     checked at commit and without cascades. In MariaDB it needs `not_for_replication: true`; in SQL Server it
     is refused."""
     sequences: bool | None = None
-    """Whether sequences at a PostgreSQL Subscriber, also those of identity columns, follow the Publisher's after each
-    delivery and snapshot. When left out, only those of tables that `setup` created follow. `setup` creates identity
-    columns unless it is `false`."""
+    """Whether sequences at a PostgreSQL Subscriber, also those of identity columns, and AUTO_INCREMENT at MariaDB or
+    MySQL follow the Publisher's after each delivery and snapshot. When left out, only those follow that `setup` created
+    at PostgreSQL. `setup` creates such columns unless it is `false`."""
 
     @model_validator(mode="after")
     def _lsn_where_it_is_asked_for(self) -> Subscription:

@@ -12,6 +12,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
 from tranrepl.model.table_file import TableFile
+from tranrepl.mysql.auto_increment import numbers_of
 from tranrepl.mysql.session import Session
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.mysql.message_table import MESSAGES
@@ -123,6 +124,11 @@ def _description(
         columns=columns,
         deferrable=False,
         file=TableFile(number=number, columns={}),
+        sequences={
+            str(column): numbers
+            for column, _, spelling, _, extra, _ in rows
+            if "auto_increment" in str(extra) and (numbers := numbers_of(str(spelling))) is not None
+        },
     ).with_definition(definition)
 
 

@@ -24,9 +24,10 @@ from tranrepl.model.pending_definitions import DefinitionMessage
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.row_images import values as values_of_line
 from tranrepl.model.script import Script
-from tranrepl.model.sequences import FoundSequences
+from tranrepl.model.sequences import ArticleColumn, FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
+from tranrepl.mysql.auto_increment import counting_columns
 from tranrepl.mysql.session import Session, account, translated_errors
 from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
@@ -141,7 +142,15 @@ class MySqlPublisher:
             return table_bytes(self._session, article.source)
 
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
-        return FoundSequences()
+        with translated_errors(self.where):
+            found = counting_columns(self._session.execute, [it.source for it in articles])
+        return FoundSequences(
+            {
+                ArticleColumn(it.source, column.name): column.sequence(it.source)
+                for it in articles
+                if (column := found.get(it.source)) is not None and column.name in {of.name for of in it.columns}
+            }
+        )
 
     def catalogue_state(self) -> str | None:
         return None

@@ -31,7 +31,7 @@ from tranrepl.connections import Connection, driver_is_missing
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ColumnDescription
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.model.source_types import Family, SourceType, decimal_digits, source_type
 from tranrepl.settings.registration import PublishedTables
@@ -45,6 +45,7 @@ from tranrepl.subscriber.base.procedures import ProcedureName, ProcedureScripter
 from tranrepl.subscriber.base.staged_bulk import StagedBulk
 from tranrepl.subscriber.capabilities import Capabilities, NameCase, NameLimit
 from tranrepl.subscriber.foreign_keys import ForeignKey
+from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.value_conversion import PLAIN_TYPES, Binding, ColumnType
 
 UNBOUNDED_NUMERIC = (38, 15)
@@ -375,6 +376,17 @@ class SqlDatabase:
 
     def has_schema(self, session: sa.Connection, name: str) -> bool:
         return name in sa.inspect(session).get_schema_names()
+
+    def counts_up(self, source: TableDescription, column: ColumnDescription) -> bool:
+        """Return whether a column of a table that setup creates numbers its rows by itself where a statement gives no
+        value."""
+        del source, column
+        return False
+
+    def sequences(self, session: sa.Connection, where: str) -> SubscriberSequences | None:
+        """Return what sets the numbers that tables give their rows; None where nothing does."""
+        del session, where
+        return None
 
     def columns(self, session: sa.Connection, schema: str | None, table: str) -> list[ReflectedColumn]:
         """Return a table's columns. Raises NoSuchTableError where there is none."""

@@ -51,7 +51,7 @@ def new_table(
             quoted_name(column.name, quote=True),
             created_type(database, column, referencing=column.name in referencing),
             nullable=not column.not_null,
-            autoincrement=False,
+            autoincrement=database.counts_up(source, column),
         )
         for column in source.published(article.columns)
     ]

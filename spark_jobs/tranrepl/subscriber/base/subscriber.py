@@ -372,7 +372,7 @@ class Subscriber:
     @property
     def sequences(self) -> SubscriberSequences | None:
         """Sequences that can be set; None where tables number their rows by themselves, or nobody has tried it."""
-        return None
+        return self.database.sequences(self.session, self.where)
 
     def constraints(self, articles: Sequence[RegisteredArticle]) -> Constraints:
         """Return unique keys and foreign keys of the articles' tables."""

@@ -12,6 +12,7 @@ from pymysql.converters import escape_item
 from sqlalchemy.types import TypeEngine
 
 from tranrepl.errors import InternalError
+from tranrepl.mysql.auto_increment import numbers_of
 from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.base.column_declaration import find_declaration
 from tranrepl.subscriber.base.column_steps import (
@@ -96,6 +97,10 @@ _TAKES_NULL = sa.text(
     "AND table_name = :table AND column_name = :column AND is_nullable = 'YES'"
 )
 
+_COUNTING = sa.text(
+    "SELECT column_name FROM information_schema.columns WHERE table_schema = COALESCE(:schema, DATABASE()) "
+    "AND table_name = :table AND LOCATE('auto_increment', extra) > 0"
+)
 _KEY = sa.text(
     "SELECT LOWER(column_name) FROM information_schema.key_column_usage WHERE constraint_name = 'PRIMARY' "
     "AND table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
@@ -114,6 +119,8 @@ class MariaDbColumns:
 
     def execute(self, steps: Sequence[ColumnStep]) -> None:
         net = _Net.of(steps)
+        if self._loses_key(net):
+            self._stop_counting()
         # With another name, a declaration would name the column in its CHECK by the name of before.
         self._alter(list(self._declarations(net)))
         self._alter(list(self._clauses(net)))
@@ -143,8 +150,16 @@ class MariaDbColumns:
     def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
         types = [self._declared(it.name, self._spelled(it.type), nullable=False) for it in retyped]
         names = ", ".join(map(quoted_name, columns))
+        self._stop_counting(unless=columns[:1])
         dropped = ["DROP PRIMARY KEY"] if self._key() else []
         self._alter([*(f"MODIFY COLUMN {it}" for it in types), *dropped, f"ADD PRIMARY KEY ({names})"])
+
+    def _stop_counting(self, unless: Sequence[str] = ()) -> None:
+        """Let no column number the rows but one of these: only the first column of a key may."""
+        schema, table = self._place
+        for name in self._session.scalars(_COUNTING, {"schema": schema, "table": table}).all():
+            if name not in unless:
+                self._alter([f"MODIFY COLUMN {self._declared(name, None, nullable=False, counting=False)}"])
 
     def _key(self) -> set[str]:
         """Return the columns of the table's primary key, in small letters."""
@@ -152,7 +167,7 @@ class MariaDbColumns:
         return set(self._session.scalars(_KEY, {"schema": schema, "table": table}))
 
     def _clauses(self, net: _Net) -> Iterator[str]:
-        if net.dropped and not self._key().isdisjoint(it.lower() for it in net.dropped):
+        if self._loses_key(net):
             # The server takes no column alone out of a key of several.
             yield "DROP PRIMARY KEY"
         for name in net.dropped:
@@ -164,6 +179,9 @@ class MariaDbColumns:
             given = "" if it.value is None else f" DEFAULT ({self._literal(it)})"
             null = "NOT NULL" if it.not_null else "NULL"
             yield f"ADD COLUMN {quoted_name(it.name)} {self._spelled(it.type)} {null}{given}"
+
+    def _loses_key(self, net: _Net) -> bool:
+        return bool(net.dropped) and not self._key().isdisjoint(it.lower() for it in net.dropped)
 
     def _declarations(self, net: _Net) -> Iterator[str]:
         """Yield what changes a declaration and no name: it may be done twice."""
@@ -183,8 +201,8 @@ class MariaDbColumns:
     def _spelled(self, made: TypeEngine[Any]) -> str:
         return made.compile(dialect=self._session.dialect)
 
-    def _declared(self, name: str, type_name: str | None, *, nullable: bool) -> str:
-        """Return the column's whole declaration: what MODIFY COLUMN leaves out is lost."""
+    def _declared(self, name: str, type_name: str | None, *, nullable: bool, counting: bool = True) -> str:
+        """Return the column's whole declaration: what MODIFY COLUMN leaves out is lost. Only whole numbers count."""
         shown = self._session.exec_driver_sql(
             f"SHOW CREATE TABLE {self._table}", execution_options={"no_parameters": True}
         ).one()
@@ -192,4 +210,7 @@ class MariaDbColumns:
         found = find_declaration(shown[1], name, tokenizer(""))
         if found is None:
             raise InternalError(f"SHOW CREATE TABLE {self._table} has no column {name}")
-        return found.written(type_name, nullable=nullable)
+        written = found.written(type_name, nullable=nullable)
+        counting = counting and numbers_of((type_name or found.type_name).lower()) is not None
+        # It comes before a comment, and a column that counts has no default.
+        return written if counting else written.replace(" AUTO_INCREMENT", "", 1)

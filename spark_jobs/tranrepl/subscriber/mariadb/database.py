@@ -19,7 +19,7 @@ from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.catalogue import ColumnDescription
+from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.mysql.connection_options import CHARSET, driver_arguments, unused_options
 from tranrepl.settings.registration import PublishedTables
@@ -37,6 +37,7 @@ from tranrepl.subscriber.mariadb.columns import MariaDbColumns
 from tranrepl.subscriber.mariadb.comparison_statements import WAYS
 from tranrepl.subscriber.mariadb.procedures import PROCEDURE_NAMES, MariaDbScripter
 from tranrepl.subscriber.mariadb.rights import grant_of_texts, right_problems
+from tranrepl.subscriber.mariadb.sequences import MariaDbSequences
 from tranrepl.subscriber.mariadb.session import (
     PACKET_TOO_LARGE,
     USUAL_PACKET,
@@ -246,6 +247,20 @@ class MariaDb(NumberedDatabase):
 
     def catalogue(self, session: sa.Connection) -> MariaDbCatalogue:
         return MariaDbCatalogue(session, self.columns, self.column_name)
+
+    def counts_up(self, source: TableDescription, column: ColumnDescription) -> bool:
+        """Return whether the Publisher's counts one by one: AUTO_INCREMENT knows no other steps. It has to be the first
+        column of a key."""
+        numbers = source.sequences.get(column.name)
+        return (
+            numbers is not None
+            and numbers.increment == 1
+            and source.key[:1] == (column,)
+            and isinstance(self.type_named(column.type_name, column.base_type_name, indexed=True), sa.Integer)
+        )
+
+    def sequences(self, session: sa.Connection, where: str) -> MariaDbSequences:
+        return MariaDbSequences(self, session, where)
 
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:

@@ -20,10 +20,8 @@ from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.rights import create_missing_schema, type_problems
+from tranrepl.subscriber.postgres.sequences import IDENTITY_TYPES, own_sequence
 from tranrepl.subscriber.subscription import SubscriptionKey
-
-_IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
-"""Types that an identity column may have, and how many numbers each has below zero."""
 
 
 def create_destination(
@@ -33,7 +31,7 @@ def create_destination(
     to be partitioned as the Publisher's is.
 
     Generated columns come along where all they need is published. Identity and serial columns become identity columns
-    that take any value, where the description says which numbers they give.
+    that take any value, where the description says which numbers they give; `numeric` ones get a sequence.
     """
     name = article.destination_table
     with translated_errors(f"{where}, table {name}"), session.transaction():
@@ -47,6 +45,9 @@ def create_destination(
             for problem in type_problems(session, f"article {article.source}: {where}", column.name, column.type_name):
                 raise problem
         session.execute(_create_table(session, name, article, source))
+        for column in source.published(article.columns):
+            if column.name in source.sequences and column.base_type_name == "numeric":
+                session.execute(own_sequence(name, column.name))
         # A snapshot may build the indexes of such a table after it is loaded.
         SnapshotRows(core(session), POSTGRES, key).add_created(str(article.source))
         labels = _add_labels(session, where, name, source)
@@ -111,7 +112,7 @@ def _create_table(session: Session, name: TableName, article: Article, source: T
 
 def _identity(source: TableDescription, column: ColumnDescription) -> sql.Composable:
     """Return what makes the column number its rows by itself where a statement gives no value."""
-    numbers, bounds = source.sequences.get(column.name), _IDENTITY_TYPES.get(column.type_name)
+    numbers, bounds = source.sequences.get(column.name), IDENTITY_TYPES.get(column.type_name)
     if numbers is None or bounds is None or not column.not_null:
         return sql.SQL("")
     least, most = max(numbers.minimum, -bounds), min(numbers.maximum, bounds - 1)
