@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 
 from support.publishers import PublisherSite, Values, replayed
-from tranrepl.publisher.snapshot import Snapshot, SnapshotSession
+from tranrepl.publisher.snapshot import Snapshot, SnapshotSession, TableRange
 
 _NULL = "\\N"
+_FEW_BYTES = 4096
 
 
 def _rows(session: SnapshotSession, site: PublisherSite, bytes_each: int | None = None) -> dict[str, Values]:
     """Return the rows of all ranges by key; each range has some of them."""
+    return _together(_range_rows(session, it) for it in session.ranges(site.articles[0], bytes_each))
+
+
+def _rows_by_several(snapshot: Snapshot, ranges: Sequence[TableRange]) -> dict[str, Values]:
+    """Return the same, each range read by a session of its own, some at once."""
+
+    def read(chosen: TableRange) -> dict[str, Values]:
+        with snapshot.source.session("test") as session:
+            return _range_rows(session, chosen)
+
+    with ThreadPoolExecutor(4) as threads:
+        return _together(threads.map(read, ranges))
+
+
+def _together(parts: Iterable[dict[str, Values]]) -> dict[str, Values]:
     found: dict[str, Values] = {}
-    for chosen in session.ranges(site.articles[0], bytes_each):
-        for line in b"".join(session.lines(chosen)).decode().splitlines():
-            values = tuple(None if it == _NULL else it for it in line.split("\t"))
-            assert values[0] not in found
-            found[values[0] or ""] = values
+    for rows in parts:
+        assert not found.keys() & rows.keys()
+        found |= rows
+    return found
+
+
+def _range_rows(session: SnapshotSession, chosen: TableRange) -> dict[str, Values]:
+    found: dict[str, Values] = {}
+    for line in b"".join(session.lines(chosen)).decode().splitlines():
+        values = tuple(None if it == _NULL else it for it in line.split("\t"))
+        assert values[0] not in found
+        found[values[0] or ""] = values
     return found
 
 
@@ -57,7 +81,7 @@ def test_no_change_is_lost_or_doubled_between_a_snapshot_and_the_log(site: Publi
             with _writers(site, 100_000 * turn), publisher.snapshot(30, _say_nothing) as snapshot:
                 with snapshot.source.session("test") as session:
                     session.hold(site.articles)
-                    rows = _rows(session, site)
+                    rows = _rows_by_several(snapshot, session.ranges(site.articles[0], _FEW_BYTES))
                 point, watermark = snapshot.position, snapshot.xact_seqno
             assert publisher.positions.watermark(point) == watermark
             later = [it for it in site.read(publisher) if it.xact_seqno > watermark]

@@ -20,14 +20,12 @@ from tranrepl.errors import MustBeReinitializedError, ReplicationError, Transien
 from tranrepl.mysql.session import Session, connect, translate
 from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import Bytes
+from tranrepl.publisher.mysql.packets import END, ERROR, HEADER, LARGEST, joined
 from tranrepl.publisher.mysql.table_maps import Flavor
 
 _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING = 1
 _CHUNK = 4 << 20
-_HEADER = 4
-_LARGEST = 0xFFFFFF
-_ERROR, _END = 0xFF, 0xFE
 _LOST = 1236
 """The file is gone, or the place is none in it."""
 HEARTBEAT_SECONDS = 5.0
@@ -106,40 +104,22 @@ class BinlogDump:
         """Add where the whole events begin of the packets from `at` on; return where they end, and whether the stream
         is over."""
         header_of, add = struct.Struct("<IB").unpack_from, starts.append
-        while at + _HEADER < filled:
+        while at + HEADER < filled:
             size, status = header_of(buffer, at)
-            size &= _LARGEST
-            end = at + _HEADER + size
-            if size == _LARGEST:
-                end = self._join(buffer, at, filled) or filled + 1
+            size &= LARGEST
+            end = at + HEADER + size
+            if size == LARGEST:
+                end = joined(buffer, at, filled) or filled + 1
             if end > filled:
                 break
             if status:
-                if status == _END and size < 9:
+                if status == END and size < 9:
                     return at, True
-                if status == _ERROR:
-                    raise self._error(bytes(buffer[at + _HEADER : end]))
-            add(at + _HEADER + 1)
+                if status == ERROR:
+                    raise self._error(bytes(buffer[at + HEADER : end]))
+            add(at + HEADER + 1)
             at = end
         return at, False
-
-    def _join(self, buffer: bytearray, at: int, filled: int) -> int:
-        """Move the pieces of a payload of many packets together; return where it ends then, 0 where it is not whole.
-        The bytes that the pieces' headers took stay, after it."""
-        pieces, here = [], at
-        while here + _HEADER <= filled:
-            size = int.from_bytes(buffer[here : here + 3], "little")
-            if here + _HEADER + size > filled:
-                return 0
-            pieces.append((here + _HEADER, size))
-            here += _HEADER + size
-            if size < _LARGEST:
-                payload = b"".join(bytes(memoryview(buffer)[start : start + size]) for start, size in pieces)
-                # Behind the first header, with the rest of the last piece's end left over.
-                begin = at + _HEADER
-                buffer[begin : begin + len(payload)] = payload
-                return here
-        return 0
 
     def _error(self, packet: bytes) -> ReplicationError:
         number = int.from_bytes(packet[1:3], "little")

@@ -393,4 +393,4 @@ class MySqlPublisher:
     # Rows
 
     def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[MySqlSnapshot]:
-        return taken_snapshot(self._connection, self.where, self.log.flavor, timeout_seconds)
+        return taken_snapshot(self._connection, self.where, self.log.flavor, timeout_seconds, say)

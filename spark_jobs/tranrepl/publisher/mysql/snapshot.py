@@ -1,24 +1,26 @@
 """A Publisher's rows at one position of its log.
 
-A snapshot of MariaDB or MySQL is seen by the session that took it alone. So that session reads for all: a thread beside
-it answers who knows the snapshot's secret, over a socket, one question at a time.
+A snapshot of MariaDB or MySQL is seen by the session that took it alone. So some sessions take it together, and read
+for all: threads beside them answer who knows the snapshot's secret, over a socket, one question a session at a time.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from multiprocessing.connection import Client, Connection as Channel, Listener
+from queue import Queue
 from typing import Any
 
-from pymysql.cursors import SSCursor
+import pymysql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, DataError, ErrorReport, ReplicationError, TransientError
@@ -26,18 +28,42 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
 from tranrepl.model.row_images import values as values_of_line
-from tranrepl.mysql.session import Rows, Session, connect, quoted, translated_errors
+from tranrepl.model.source_types import Family, source_type
+from tranrepl.mysql.session import Rows, Session, connect, error_number, quoted, translated_errors
 from tranrepl.publisher.mysql.catalogue import describe_tables, spellings, table_bytes, table_number
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.mysql.comparison import MySqlComparison, SnapshotThread, require_hash
-from tranrepl.publisher.mysql.positions import BinlogPositions, file_number, place_at, position_of
+from tranrepl.publisher.mysql.packets import texts
+from tranrepl.publisher.mysql.positions import BinlogPositions, position_of
 from tranrepl.publisher.mysql.row_filters import condition
+from tranrepl.publisher.mysql.snapshot_point import begun_together
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
 
-_ROWS = 5000
-"""Read at a time."""
+_READERS = 4
+"""Sessions that take a snapshot together."""
+_SECONDS_TOGETHER = 10.0
+"""So long a moment is looked for in which all see the same."""
+_WHOLE = (Family.SMALLINT, Family.INTEGER, Family.BIGINT, Family.NUMERIC)
+_NO_SUCH_TABLE = 1146
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange(TableRange):
+    """Rows from `first` of the key's first column up to before `end`; None: without a bound."""
+
+    first: int | None
+    end: int | None
+
+    def condition(self) -> str:
+        """Return SQL that is true for its rows."""
+        column = quoted(self.article.columns[self.article.key_positions[0]].name)
+        parts = [
+            *([] if self.first is None else [f"{column} >= {self.first}"]),
+            *([] if self.end is None else [f"{column} < {self.end}"]),
+        ]
+        return " AND ".join(parts) or "TRUE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +93,18 @@ class MySqlSnapshotSession:
         list(self._ask("hold", list(articles)))
 
     def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> list[TableRange]:
-        return [TableRange(article, 1, 1.0)]
+        bounds = json.loads(b"".join(self._ask("bounds", article, bytes_each)))
+        numbered = enumerate(pairwise([None, *bounds, None]), start=1)
+        return [KeyRange(article, number, 1 / (len(bounds) + 1), *of) for number, of in numbered]
 
     def lines(self, chosen: TableRange) -> Iterator[bytes]:
-        yield from self._ask("lines", chosen.article, None)
+        if not isinstance(chosen, KeyRange):
+            raise TypeError(f"{chosen.name}: not a range of keys")
+        yield from self._ask("lines", chosen.article, None, chosen.condition())
 
     def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
         found: dict[tuple[str | None, ...], Values] = {}
-        for line in b"".join(self._ask("lines", article, list(keys))).decode().split("\n")[:-1]:
+        for line in b"".join(self._ask("lines", article, list(keys), "TRUE")).decode().split("\n")[:-1]:
             values = values_of_line(line)
             found[tuple(values[at] for at in article.key_positions)] = values
         return found
@@ -103,63 +133,47 @@ class MySqlSnapshot:
 
     @contextmanager
     def comparison(self, articles: Sequence[RegisteredArticle]) -> Iterator[MySqlComparison]:
-        with self.source.session("tranrepl validation") as session, ThreadPoolExecutor(1, "tranrepl-validation") as one:
+        readers = len(self.answering.sessions)
+        with (
+            self.source.session("tranrepl validation") as session,
+            ThreadPoolExecutor(readers, "tranrepl-validation") as threads,
+        ):
             session.hold(articles)
-            yield self.answering.comparison(articles, one)
+            yield self.answering.comparison(articles, threads)
 
 
 @contextmanager
-def taken_snapshot(connection: Connection, where: str, flavor: Flavor, seconds: float) -> Iterator[MySqlSnapshot]:
+def taken_snapshot(
+    connection: Connection, where: str, flavor: Flavor, seconds: float, say: Callable[[str], None]
+) -> Iterator[MySqlSnapshot]:
     """Take a snapshot, and answer for it until the context ends. Rows of an XA transaction that is prepared are not in
     it, and come with its commit. Raises TransientError where no moment was found for one."""
-    with connect(connection) as session:
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(connect(connection)) for _ in range(_READERS)]
         with translated_errors(where):
-            session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            session.execute("SET SESSION net_write_timeout = 3600, wait_timeout = 86400")
-            place = _begun(session) if flavor is Flavor.MARIADB else _begun_between(session, where, seconds)
-        position = position_of(place)
-        host = _own_address(session, where)
+            for it in sessions:
+                it.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                it.execute("SET SESSION net_write_timeout = 3600, wait_timeout = 86400")
+            place = begun_together(sessions, flavor, min(seconds / 2, _SECONDS_TOGETHER))
+            if place is None:
+                say(f"{where}: no moment without a commit was found for {_READERS} sessions; one session reads")
+                sessions = sessions[:1]
+                place = begun_together(sessions, flavor, seconds)
+        if place is None:
+            raise TransientError(
+                f"{where}: transactions were committed without a pause for {seconds:g} s, and a snapshot's place in "
+                "the log is known in a pause alone",
+                remedy="take the snapshot when there is less load",
+            )
+        host = _own_address(sessions[0], where)
         secret = secrets.token_bytes(32)
         with Listener((host, 0), authkey=secret) as listener:
-            answering = _Answering(session, where, listener)
+            answering = _Answering(sessions, where, listener)
             answering.start()
             try:
-                yield MySqlSnapshot(position, MySqlSnapshotSource(listener.address, secret), answering)
+                yield MySqlSnapshot(position_of(place), MySqlSnapshotSource(listener.address, secret), answering)
             finally:
                 answering.stop()
-
-
-_BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-
-
-def _begun(session: Session) -> int:
-    """Begin a transaction that sees a snapshot of MariaDB, which knows its place in the log; return that."""
-    session.execute(_BEGIN)
-    status: dict[str, str] = dict(session.execute("SHOW STATUS LIKE 'binlog_snapshot_%'"))
-    return place_at(file_number(status["Binlog_snapshot_file"]), int(status["Binlog_snapshot_position"]))
-
-
-def _begun_between(session: Session, where: str, seconds: float) -> int:
-    """Begin a transaction that sees a snapshot of MySQL; return its place in the log: the same before and after."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        before = _committed_to(session)
-        session.execute(_BEGIN)
-        if _committed_to(session) == before:
-            return before
-        session.execute("ROLLBACK")
-    raise TransientError(
-        f"{where}: transactions were committed without a pause for {seconds:g} s, and a snapshot's place in the log is "
-        "known in a pause alone",
-        remedy="take the snapshot when there is less load",
-    )
-
-
-def _committed_to(session: Session) -> int:
-    """Return the place in MySQL's log up to which transactions are seen. The log itself may be written further."""
-    ((text,),) = session.execute("SELECT local FROM performance_schema.log_status")
-    local = json.loads(text)
-    return place_at(file_number(local["binary_log_file"]), int(local["binary_log_position"]))
 
 
 def _own_address(session: Session, where: str) -> str:
@@ -179,33 +193,47 @@ def _own_address(session: Session, where: str) -> str:
 class _Answering:
     """Answers questions about the snapshot, for as long as it lives."""
 
-    session: Session
+    sessions: Sequence[Session]
     where: str
     listener: Listener
     is_over: bool = False
-    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+    _free: Queue[Session] = field(default_factory=Queue)
+    _holding: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
+        for it in self.sessions:
+            self._free.put(it)
         threading.Thread(target=self._accept, name="tranrepl-snapshot", daemon=True).start()
 
     def stop(self) -> None:
+        """End the sessions, whatever they answer just now."""
         self.is_over = True
-        with suppress(OSError), self._one_at_a_time:
-            self.session.driver.close()
+        for it in self.sessions:
+            with suppress(OSError):
+                it.driver._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """Wait for a session that nobody uses, and lend it."""
+        session = self._free.get()
+        try:
+            yield session
+        finally:
+            self._free.put(session)
 
     def rows(self, statement: str) -> Rows:
         """Return the rows of a statement of this process's own."""
-        with self._one_at_a_time, translated_errors(self.where):
-            return self.session.execute(statement)
+        with self._session() as session, translated_errors(self.where):
+            return session.execute(statement)
 
     def comparison(self, articles: Sequence[RegisteredArticle], threads: ThreadPoolExecutor) -> MySqlComparison:
-        """Return the articles' end of a comparison; `threads` is one."""
+        """Return the articles' end of a comparison; `threads`: as many as there are sessions."""
         names = [it.source for it in articles]
-        with self._one_at_a_time, translated_errors(self.where):
-            require_hash(self.session, self.where)
-            tables = describe_tables(self.session, names)
-            spelled = {it: spellings(self.session, it) for it in names}
-            size = sum(table_bytes(self.session, it) for it in names)
+        with self._session() as session, translated_errors(self.where):
+            require_hash(session, self.where)
+            tables = describe_tables(session, names)
+            spelled = {it: spellings(session, it) for it in names}
+            size = sum(table_bytes(session, it) for it in names)
         types = {it: {name: declared(text) for name, text in of.items()} for it, of in spelled.items()}
         return MySqlComparison(self.where, SnapshotThread(self.rows, threads), tables, types, size)
 
@@ -220,21 +248,30 @@ class _Answering:
             threading.Thread(target=self._answer, args=[channel], name="tranrepl-snapshot", daemon=True).start()
 
     def _answer(self, channel: Channel) -> None:
+        questions: dict[str, Callable[..., Generator[bytes]]] = {
+            "hold": self._hold,
+            "bounds": self._bounds,
+            "lines": self._lines,
+        }
         with channel, suppress(OSError, EOFError):
             while True:
                 what, *arguments = channel.recv()
-                questions: dict[str, Callable[..., Iterator[bytes]]] = {"hold": self._hold, "lines": self._lines}
-                with self._one_at_a_time:
-                    try:
-                        with translated_errors(self.where):
-                            for piece in questions[what](*arguments):
-                                channel.send(piece)
-                        channel.send(None)
-                    except ReplicationError as error:
-                        channel.send(error.report)
+                try:
+                    with translated_errors(self.where), closing(questions[what](*arguments)) as pieces:
+                        for piece in pieces:
+                            channel.send(piece)
+                    channel.send(None)
+                except ReplicationError as error:
+                    channel.send(error.report)
 
-    def _hold(self, articles: Sequence[RegisteredArticle]) -> Iterator[bytes]:
-        found = describe_tables(self.session, [it.source for it in articles])
+    def _hold(self, articles: Sequence[RegisteredArticle]) -> Generator[bytes]:
+        """Read of each table in each session: until that ends, it is not altered. Then look whether the tables are as
+        they are registered."""
+        with self._holding, ExitStack() as stack:
+            for session in [stack.enter_context(self._session()) for _ in self.sessions]:
+                for it in articles:
+                    _read_of(session, self.where, it)
+            found = describe_tables(session, [it.source for it in articles])
         for it in articles:
             table = found.get(it.source)
             if table is None or it.source_object_id != table_number(it.source):
@@ -246,20 +283,42 @@ class _Answering:
                         f"{self.where}: column {column.name} of table {it.source} is not as it is registered",
                         str(it.source),
                     )
-            # What was read once is not altered until the session ends.
-            self.session.execute(f"SELECT 1 FROM {qualified(it.source)} LIMIT 1")  # noqa: S608 - quoted
         yield from ()
 
-    def _lines(self, article: RegisteredArticle, keys: Sequence[Values] | None) -> Iterator[bytes]:
-        statement, bound = rows_query(self.session, article, keys)
-        with self.session.driver.cursor(SSCursor) as cursor:
-            cursor.execute(statement, bound or None)
-            while rows := cursor.fetchmany(_ROWS):
-                lines = [line for (line,) in rows]
-                if None in lines:
-                    # The server answers NULL, with a warning, for a text that is longer than it may be.
-                    raise too_long(self.where, article)
-                yield "".join(f"{line}\n" for line in lines).encode()
+    def _bounds(self, article: RegisteredArticle, bytes_each: int | None) -> Generator[bytes]:
+        """Yield where the article's ranges after the first begin, as JSON: numbers that divide what the key's first
+        column goes over into equal parts, where it is a whole number."""
+        first = article.columns[article.key_positions[0]]
+        with self._session() as session:
+            size = table_bytes(session, article.source)
+            if bytes_each is None or size <= bytes_each or source_type(first.type_name).family not in _WHOLE:
+                yield b"[]"
+                return
+            name = quoted(first.name)
+            ((least, most),) = session.execute(f"SELECT MIN({name}), MAX({name}) FROM {qualified(article.source)}")  # noqa: S608 - quoted
+        width, parts = 1 if least is None else int(most) - int(least) + 1, math.ceil(size / bytes_each)
+        parts = min(parts, width)
+        yield json.dumps([int(least) + width * part // parts for part in range(1, parts)]).encode()
+
+    def _lines(self, article: RegisteredArticle, keys: Sequence[Values] | None, chosen: str) -> Generator[bytes]:
+        with self._session() as session, session.driver.cursor() as cursor:
+            statement, bound = rows_query(session, article, keys, chosen)
+            with closing(texts(session.driver, cursor.mogrify(statement, bound or None))) as found:
+                for lines in found:
+                    whole = [it for it in lines if it is not None]
+                    if len(whole) < len(lines):
+                        # The server answers NULL, with a warning, for a text that is longer than it may be.
+                        raise too_long(self.where, article)
+                    yield b"\n".join([*whole, b""])
+
+
+def _read_of(session: Session, where: str, article: RegisteredArticle) -> None:
+    try:
+        session.execute(f"SELECT 1 FROM {qualified(article.source)} LIMIT 1")  # noqa: S608 - quoted
+    except pymysql.err.Error as error:
+        if error_number(error) == _NO_SUCH_TABLE:
+            raise renamed_or_dropped(where, article) from error
+        raise
 
 
 def too_long(where: str, article: RegisteredArticle) -> DataError:
@@ -271,15 +330,16 @@ def too_long(where: str, article: RegisteredArticle) -> DataError:
 
 
 def rows_query(
-    session: Session, article: RegisteredArticle, keys: Sequence[Values] | None = None
+    session: Session, article: RegisteredArticle, keys: Sequence[Values] | None = None, among: str = "TRUE"
 ) -> tuple[str, list[str | None]]:
-    """Return the query of the article's rows, one image line each, and its values; only those with these keys."""
+    """Return the query of the article's rows, one image line each, and its values; only those with these keys, and
+    those for which a condition is true (`among`)."""
     spelled = spellings(session, article.source)
     texts = {it.name: declared(spelled[it.name]).text(it.name) for it in article.columns}
     # NULL where one of its values is NULL: a value that is too long must not become an ordinary NULL.
     line = ", '\t', ".join(_escaped(name, text) for name, text in texts.items())
     chosen = "TRUE" if article.filter is None else condition(article.filter, article.source, spelled).sql
-    selected = f"SELECT CONCAT({line}) FROM {qualified(article.source)} WHERE ({chosen})"  # noqa: S608 - quoted
+    selected = f"SELECT CONCAT({line}) FROM {qualified(article.source)} WHERE ({chosen}) AND {among}"  # noqa: S608 - quoted
     if not keys:
         return selected if keys is None else f"{selected} AND FALSE", []
     names = [article.columns[at].name for at in article.key_positions]
