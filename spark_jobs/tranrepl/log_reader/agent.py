@@ -55,8 +55,7 @@ def idle_result(
         up_to = opened.publisher.readable_end_of_log(notices.append)
         articles = [] if is_compared else opened.database.articles.active(request.publication, opened.record)
         record, found_change = pass_over(opened, opened.record, articles, up_to)
-        unseen = not (found_change or is_compared) and request.publication.replicate_ddl
-        if unseen and differing(opened, articles):
+        if not (found_change or is_compared) and request.publication.replicate_ddl and differing(opened, articles):
             # The log may announce that after where it was looked at.
             up_to = max(up_to, opened.publisher.readable_end_of_log(_say_nothing))
             articles = opened.database.articles.active(request.publication, opened.record)
@@ -67,18 +66,7 @@ def idle_result(
             for notice in unposted:
                 log.warning("%s", notice)
             return None
-        warnings: list[str] = []
-        try:
-            if not is_compared:
-                warnings += reinitialize_rewritten(opened, follow(request.publication, articles), articles, empty_up_to)
-                refuse_unpublished(opened, request.publication, articles)
-        except ConfigurationError as error:
-            # Setup, which it asks for, looks whether the log reader has failed.
-            failed = JobResult(seconds=time.perf_counter() - clock, error=error.report)
-            opened.database.history.record_log_reader(opened.record, failed.warning_of_schema_changes(warnings))
-            for notice in warnings:
-                log.warning("%s", notice)
-            raise
+        warnings = [] if is_compared else _compare(opened, request.publication, articles, empty_up_to, clock)
         # What has the former name of a renamed table is asked about each time.
         renamed = any(it.source != it.file_names.source for it in articles)
         if state is not None and not (is_compared or warnings or renamed):
@@ -104,6 +92,31 @@ def _state(opened: OpenLogReader, publication: Publication) -> str | None:
     record = opened.record
     parts = (__version__, publication.model_dump_json(), record.articles_version, record.registered_xact_seqno)
     return sha256(repr((*parts, record.read_from, catalogue)).encode()).hexdigest()
+
+
+def _compare(
+    opened: OpenLogReader,
+    publication: Publication,
+    articles: Sequence[RegisteredArticle],
+    read_to: Position,
+    clock: float,
+) -> list[str]:
+    """Compare tables and articles, and do what the log does not ask for. Returns what was done, in words.
+
+    Raises ConfigurationError, recorded in the history, where a table does not fit its article any more.
+    """
+    done: list[str] = []
+    try:
+        done += reinitialize_rewritten(opened, follow(publication, articles), articles, read_to)
+        refuse_unpublished(opened, publication, articles)
+    except ConfigurationError as error:
+        # Setup, which it asks for, looks whether the log reader has failed.
+        failed = JobResult(seconds=time.perf_counter() - clock, error=error.report)
+        opened.database.history.record_log_reader(opened.record, failed.warning_of_schema_changes(done))
+        for notice in done:
+            log.warning("%s", notice)
+        raise
+    return done
 
 
 def _record(topology: Topology, request: LogReaderRequest, result: JobResult) -> None:

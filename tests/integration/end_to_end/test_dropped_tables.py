@@ -200,7 +200,7 @@ def test_a_subscription_that_the_file_names_no_more_is_left_to_setup(
     site = _site(databases, tmp_path)
     site.at_publisher("DROP TABLE a", _MADE, _FILLED)
     whole = site.publication
-    site.publication = whole.model_copy(update={"subscriptions": ()})
+    site.publication = whole.model_copy(update={"subscriptions": []})
     error = whole_run(site)[LOG_READER].error
     assert error is not None
     assert error.number == ARTICLE_DOES_NOT_EXIST
