@@ -69,8 +69,9 @@ _ITEM = "CREATE TABLE item (id int PRIMARY KEY, xact int, note text)"
 def make_site(databases: DatabasesFactory, bucket: Bucket) -> MakeSite:
     """Return what makes a publication whose store is in the bucket, with a table at both ends."""
 
-    def make(spark: Any, **subscription: object) -> Site:
-        site = Site(databases(), bucket, ["public.item"], spark, [_reporting(**subscription)])
+    def make(spark: Any, log_reader: dict[str, object] | None = None, **subscription: object) -> Site:
+        settings = {"log_reader": log_reader or {}}
+        site = Site(databases(), bucket, ["public.item"], spark, [_reporting(**subscription)], **settings)
         site.at_publisher(_ITEM)
         site.set_up()
         return site
@@ -87,12 +88,17 @@ def _batches(server: BucketServer, bucket: Bucket) -> list[str]:
 
 
 @each_kind
-def test_changes_pass_through_a_bucket(make_site: MakeSite, server: BucketServer, bucket: Bucket) -> None:
+def test_changes_pass_through_a_bucket(
+    make_site: MakeSite, server: BucketServer, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = make_site(SparkHere())
     assert server.objects(bucket.name) == [f"a/store/{MARK}"]
     assert check(site.topology).problems == []
     insert_transactions(site, 3, 5)
-    site.run()
+    with monkeypatch.context() as patched:
+        # Nothing is listed on the way.
+        patched.setattr(object_store.ObjectStore, "_listed", None)
+        site.run()
     assert site.differences() == []
     ((folder,),) = distribution_rows(site, "SELECT folder FROM msrepl_batches")
     assert _batches(server, bucket) == [f"a/store/{folder}/part-0.parquet"]
@@ -124,19 +130,27 @@ def test_workers_of_spark_reach_the_bucket(make_site: MakeSite, spark: Any) -> N
     assert site.differences() == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "seconds"), [({}, 0.25), pytest.param({"gathering_interval": 1.5}, 1.5, marks=pytest.mark.slow)]
+)
 def test_continuous_agents_gather_what_a_request_is_paid_for(
-    make_site: MakeSite, server: BucketServer, bucket: Bucket
+    make_site: MakeSite, server: BucketServer, bucket: Bucket, settings: dict[str, object], seconds: float
 ) -> None:
-    site = make_site(SparkHere())
+    site = make_site(SparkHere(), settings)
     with continuous_reader(site) as reader, delivering(site) as delivery:
         reader.wait_until_it_follows()
-        insert_transactions(site, *[1] * 30)
+        for _ in range(30):
+            insert_transactions(site, 1)
+            time.sleep(seconds / 10)
         reader.stop().raise_error()
         delivery.wait_until_delivered()
         delivery.result().raise_error()
     ((batches, commands),) = distribution_rows(site, "SELECT count(*), sum(commands) FROM msrepl_batches")
     assert commands == 30
     assert batches < 15
+    times = [it for (it,) in distribution_rows(site, "SELECT entry_time FROM msrepl_batches ORDER BY 1")]
+    # The last one holds what was there at the end.
+    assert [it for it in itertools.pairwise(times[:-1]) if (it[1] - it[0]).total_seconds() < seconds] == []
     assert len(_batches(server, bucket)) == batches
     assert site.differences() == []
 
