@@ -7,6 +7,7 @@ the provider nothing is collected. Source: OpenLineage, "Column Level Lineage Da
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -44,18 +45,22 @@ class ReplicatedTable:
     applied_otherwise: str | None
     """Why the Subscriber's values need not be the Publisher's; None where they are."""
     rows: int
-    """Commands that were delivered, and rows that were copied."""
+    """Commands that were delivered, and rows that were copied; none to a table of which the first one failed."""
 
 
 def replicated_tables(publication: Publication, subscription: str, result: JobResult) -> tuple[ReplicatedTable, ...]:
-    """Return the tables to which a job wrote, as they are registered now. Raises nothing: the job has done its work."""
-    rows = dict(result.commands_by_article)
+    """Return the tables to which a job wrote, and the one where it failed, as they are registered now. Raises nothing:
+    the job has done its work."""
+    rows = Counter(result.commands_by_article)
     for table in result.snapshot:
-        rows[table.article] = rows.get(table.article, 0) + table.rows
-    if not any(rows.values()) or not _is_on():
+        rows[table.article] += table.rows
+    written = {article: count for article, count in rows.items() if count}
+    if result.error is not None and result.error.article is not None:
+        written.setdefault(result.error.article, 0)
+    if not written or not _is_on():
         return ()
     try:
-        return tuple(_tables(publication, subscription, rows))
+        return tuple(_tables(publication, subscription, written))
     except Exception as error:  # noqa: BLE001 - what was delivered stays delivered, whatever a secrets backend raises
         log.warning("the lineage of this run was not made for OpenLineage: %s", type(error).__name__)
         return ()
@@ -74,9 +79,9 @@ def _tables(publication: Publication, subscription: str, rows: dict[str, int]) -
         record = database.publications.find(publication.publication)
         articles = [] if record is None else database.articles.registered(record, subscription)
     for article in articles:
-        written = rows.get(str(article.source), 0)
+        written = rows.get(str(article.source))
         ends = topology.publisher_connection, topology.subscriber_connection(subscription)
-        table = _table(article, *ends, written) if written else None
+        table = None if written is None else _table(article, *ends, written)
         if table is not None:
             yield table
 
@@ -119,7 +124,7 @@ def operator_lineage(tables: Sequence[ReplicatedTable]) -> OperatorLineage:
             fields={name: Fields([_field(it, name, direct)]) for name, _ in it.columns},
             dataset=[_field(it, name, filtering) for name in it.filtered_by],
         )
-        statistics = {"outputStatistics": OutputStatisticsOutputDatasetFacet(rowCount=it.rows)}
+        statistics = {"outputStatistics": OutputStatisticsOutputDatasetFacet(rowCount=it.rows)} if it.rows else {}
         outputs.append(
             OutputDataset(it.destination.namespace, it.destination.name, statistics, facets={"columnLineage": columns})
         )

@@ -81,7 +81,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     agent: str = "distribution"
     """The agent that the metrics of its runs name."""
     lineage: tuple[ReplicatedTable, ...] = ()
-    """The tables to which `execute` wrote."""
+    """The tables to which `execute` wrote, and the one where it failed."""
 
     def __init__(
         self,
@@ -121,8 +121,11 @@ class ReplicationSparkOperator(SparkSubmitOperator):
         return Place(self.settings_file, self.subscription)
 
     def get_openlineage_facets_on_complete(self, ti: object) -> OperatorLineage:  # noqa: ARG002 - the provider's signature
-        """Return the tables to which the job wrote, also where it failed later, for OpenLineage's provider."""
+        """Return the tables to which the job wrote, and the one where it failed, for OpenLineage's provider. The
+        message of a failure is for the provider to add, as it does."""
         return operator_lineage(self.lineage)
+
+    get_openlineage_facets_on_failure = get_openlineage_facets_on_complete
 
     @abstractmethod
     def request(self) -> JobRequest:

@@ -16,7 +16,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,9 @@ _LINEAGE = "lineage.json"
 _VENDOR = (
     "CREATE SCHEMA purchasing",
     "CREATE TABLE purchasing.vendor (vendor_id int PRIMARY KEY, credit_rating int)",
+)
+_DUPLICATE = (
+    'Subscriber reporting: duplicate key value violates unique constraint "item_pkey" (Key (id)=(1001) already exists.)'
 )
 _NO_GAP = timedelta(seconds=10)
 """Between the end of a run and the beginning of the next, on a machine that has other work to do."""
@@ -312,11 +315,12 @@ def test_the_scheduler(
     _assert_each_change_arrived_once(live)
     api.pause("live")
     if _OPENLINEAGE.exists():
-        commands = {it["dag_run_id"]: api.delivered(it, "commands") for it in runs}
-        _assert_that_lineage_names_what_was_delivered(live, commands, tmp_path / "logs" / _LINEAGE)
+        _assert_lineage_of_what_was_delivered(live, api, runs, tmp_path / "logs" / _LINEAGE)
     pools = {pool["name"]: pool["slots"] for pool in api.get("/pools")["pools"]}
     assert pools == pools | {"replication_live_reporting": 1, "replication_past_reporting": 1}
-    _assert_the_log_of_a_failed_batch_ends_with_the_way_on(past, airflow, api)
+    failed = _assert_the_log_of_a_failed_batch_ends_with_the_way_on(past, airflow, api)
+    if _OPENLINEAGE.exists():
+        _assert_lineage_of_what_failed(past, failed, tmp_path / "logs" / _LINEAGE)
     _assert_that_replication_alone_is_offered_for_backfills(api)
     late = _wait("a late run's alert", lambda: _alerts(changes, "run_is_late"))
     assert {it["summary"] for it in late} == {"past: run is late"}
@@ -326,17 +330,45 @@ def test_the_scheduler(
     _assert_that_runs_follow_one_another_while_changes_arrive(sites["steady"], api, network)
 
 
-def _assert_that_lineage_names_what_was_delivered(site: Site, commands: dict[str, int], file: Path) -> None:
-    """Compare the events of OpenLineage's file transport with the tables at both ends, and with the commands that each
-    run delivered."""
+def _assert_lineage_of_what_was_delivered(site: Site, api: Api, runs: list[dict[str, Any]], file: Path) -> None:
+    """Compare the events of OpenLineage's file transport with the commands that each run delivered."""
+    events = [it for it in _lineage_events(file, "live.reporting.distribute", "COMPLETE") if it["outputs"]]
+    commands = {_run_of(it): it["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] for it in events}
+    delivered = {it["dag_run_id"]: api.delivered(it, "commands") for it in runs}
+    assert {run: commands.get(run, 0) for run in delivered} == delivered
+    for it in events:
+        assert _tables_of(it) == _expected_tables(site, commands[_run_of(it)], filtered_by=("id", "note"))
+
+
+def _assert_lineage_of_what_failed(site: Site, run_id: str, file: Path) -> None:
+    """Compare the events of a run that delivered one transaction, and failed twice with the next."""
+    for task, rows in (("distribute", 1), ("retry_on_single_connection", None)):
+        name = f"past.reporting.{task}"
+        (event,) = _wait(name, lambda: [it for it in _lineage_events(file, name, "FAIL") if _run_of(it) == run_id])  # noqa: B023
+        assert _tables_of(event) == _expected_tables(site, rows)
+        error = _without_origin(event["run"]["facets"]["errorMessage"])
+        assert error == {"message": _DUPLICATE, "programmingLanguage": "python", "stackTrace": error["stackTrace"]}
+        assert "'new'" not in error["stackTrace"]
+    databases = site.databases
+    secrets_of_all = {it.password for it in (databases.publisher, databases.subscriber, databases.distribution)}
+    assert [it for it in secrets_of_all if it and it in file.read_text(encoding="utf-8")] == []
+
+
+def _lineage_events(file: Path, job: str, kind: str) -> list[dict[str, Any]]:
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    delivered = [
-        it
-        for it in events
-        if it["job"]["name"] == "live.reporting.distribute" and it["eventType"] == "COMPLETE" and it["outputs"]
-    ]
-    rows = {it["run"]["facets"]["airflow"]["dagRun"]["run_id"]: _row_count(it) for it in delivered}
-    assert {run: rows.get(run, 0) for run in commands} == commands
+    return [it for it in events if it["job"]["name"] == job and it["eventType"] == kind]
+
+
+def _run_of(event: dict[str, Any]) -> str:
+    return str(event["run"]["facets"]["airflow"]["dagRun"]["run_id"])
+
+
+def _tables_of(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: _without_origin(event[name]) for name in ("inputs", "outputs")}
+
+
+def _expected_tables(site: Site, rows: int | None, filtered_by: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the tables at both ends, with so many rows delivered; None: of a job that has delivered none."""
     source, destination = (
         {"namespace": f"postgres://{it.host}:{it.port}", "name": f"{it.database}.public.item"}
         for it in (site.databases.publisher, site.databases.subscriber)
@@ -346,22 +378,17 @@ def _assert_that_lineage_names_what_was_delivered(site: Site, commands: dict[str
     def reads(column: str, transformation: dict[str, Any]) -> dict[str, Any]:
         return {**source, "field": column, "transformations": [{**transformation, "masking": False}]}
 
-    fields = {it: {"inputFields": [reads(it, {"type": "DIRECT", "subtype": "IDENTITY"})]} for it in columns}
-    filtered = [reads(it, {"type": "INDIRECT", "subtype": "FILTER"}) for it in ("id", "note")]
     schema = [{"name": name, "type": type_, "fields": []} for name, type_ in columns.items()]
-    for it in delivered:
-        assert _without_origin(it["inputs"]) == [
-            {**source, "facets": {"schema": {"fields": schema}}, "inputFacets": {}}
-        ]
-        lineage = {"columnLineage": {"fields": fields, "dataset": filtered}}
-        count = {"outputStatistics": {"rowCount": _row_count(it)}}
-        assert _without_origin(it["outputs"]) == [{**destination, "facets": lineage, "outputFacets": count}]
-
-
-def _row_count(event: dict[str, Any]) -> int:
-    (output,) = event["outputs"]
-    count: int = output["outputFacets"]["outputStatistics"]["rowCount"]
-    return count
+    fields = {it: {"inputFields": [reads(it, {"type": "DIRECT", "subtype": "IDENTITY"})]} for it in columns}
+    lineage = {
+        "fields": fields,
+        "dataset": [reads(it, {"type": "INDIRECT", "subtype": "FILTER"}) for it in filtered_by],
+    }
+    count = {} if rows is None else {"outputStatistics": {"rowCount": rows}}
+    return {
+        "inputs": [{**source, "facets": {"schema": {"fields": schema}}, "inputFacets": {}}],
+        "outputs": [{**destination, "facets": {"columnLineage": lineage}, "outputFacets": count}],
+    }
 
 
 def _without_origin(value: Any) -> Any:
@@ -503,9 +530,11 @@ def _assert_all_green(api: Api, run: dict[str, Any]) -> None:
     assert {task["state"] for task in tasks} == {"success"}
 
 
-def _assert_the_log_of_a_failed_batch_ends_with_the_way_on(site: Site, airflow: AirflowHome, api: Api) -> None:
+def _assert_the_log_of_a_failed_batch_ends_with_the_way_on(site: Site, airflow: AirflowHome, api: Api) -> str:
+    """Return the run that failed."""
     site.at_subscriber("INSERT INTO item VALUES (1001, 0, 'mine')")
-    site.at_publisher("INSERT INTO item VALUES (1001, 0, 'new')")
+    for number in (1000, 1001):
+        site.at_publisher(f"INSERT INTO item VALUES ({number}, 0, 'new')")
     run_id = api.trigger("past")
     runs = _wait("the run that fails", lambda: api.runs("past", "manual"))
     assert {run["dag_run_id"]: run["state"] for run in runs}[run_id] == "failed"
@@ -515,7 +544,7 @@ def _assert_the_log_of_a_failed_batch_ends_with_the_way_on(site: Site, airflow: 
     block = told[place]["event"].splitlines()
     seqno = stored_commands(site)[-1].xact_seqno
     file = f"{airflow.dags}/publications/past.yaml"
-    assert block[0].startswith("Subscriber reporting: duplicate key value violates unique constraint")
+    assert block[0] == _DUPLICATE
     assert [it.split() for it in block[1:7]] == [
         ["error", "2627", "(23505)"],
         ["transaction", f"0x{seqno}"],
@@ -534,6 +563,7 @@ def _assert_the_log_of_a_failed_batch_ends_with_the_way_on(site: Site, airflow: 
     after = [it["event"] for it in told[place + 1 :]]
     assert after[:2] == ["Task exited", "::group::Post Execute"], after
     assert [it for it in told if it.get("error_detail")] == []
+    return run_id
 
 
 def _backfill_each_interval_by_itself(site: Site, api: Api, postgres: PostgresServer) -> None:
