@@ -55,7 +55,8 @@ def replicated_tables(publication: Publication, subscription: str, result: JobRe
     for table in result.snapshot:
         rows[table.article] += table.rows
     written = {article: count for article, count in rows.items() if count}
-    if result.error is not None and result.error.article is not None:
+    # A comparison that finds differences has written nothing.
+    if result.error is not None and result.error.article is not None and result.validation is None:
         written.setdefault(result.error.article, 0)
     if not written or not _is_on():
         return ()
