@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from conftest import DatabasesFactory
-from support.chaos import END_SESSIONS, SECONDS, SEED, make_load
+from support.chaos import SECONDS, SEED, end_sessions, make_load, make_mariadb_load
 from support.child_job import DISTRIBUTION, LOG_READER, ChildJob, Job, JobKilledError
 from support.embedded_postgres import PostgresServer
+from support.mariadb import MariaDbServer
 from support.observed import assert_each_change_is_stored_once, audit_by_row, audited_site
-from support.site import Site, execute
+from support.publishers import SERVERS, new_mariadb_database
+from support.site import Site
+from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind
 from tranrepl.failpoint import Failpoint
 
@@ -43,14 +49,25 @@ _FAILPOINTS: dict[Job, list[Failpoint]] = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 900)
+@pytest.mark.parametrize("kind", ["postgres", *SERVERS])
 def test_jobs_killed_at_random_make_every_change_once(
-    databases: DatabasesFactory, postgres: PostgresServer, tmp_path: Path
+    kind: str,
+    databases: DatabasesFactory,
+    postgres: PostgresServer,
+    publishing: Callable[[str], MariaDbServer],
+    tmp_path: Path,
 ) -> None:
     print(f"TRANREPL_CHAOS_SEED={SEED}")
-    site = audited_site(databases(), tmp_path / "store", step=25)
+    ends = databases()
+    make: Callable[[Connection], None] = partial(make_load, postgres, folder=tmp_path)
+    if kind in SERVERS:
+        server = publishing(kind)
+        ends = replace(ends, publisher=server.connection(new_mariadb_database(server), "publisher"))
+        make = make_mariadb_load
+    site = audited_site(ends, tmp_path / "store", step=25)
     chaos = _Chaos(site, Random(SEED))
     with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(make_load, postgres, site.databases.publisher, tmp_path)
+        load = pool.submit(make, site.databases.publisher)
         while not (load.done() and chaos.has_happened()):
             chaos.round()
         load.result()
@@ -97,7 +114,7 @@ class _Chaos:
         """End sessions as an administrator would, or a firewall."""
         databases = self._site.databases
         place = self._random.choice([databases.subscriber, databases.subscriber, databases.publisher])
-        execute(place, END_SESSIONS)
+        end_sessions(place)
 
     def _stop(self, jobs: list[ChildJob]) -> None:
         """Stop one job for a while."""

@@ -21,7 +21,7 @@ from threading import Thread
 import psycopg
 import pytest
 
-from support.chaos import END_SESSIONS, SECONDS, SEED, make_load
+from support.chaos import SECONDS, SEED, end_sessions, make_load
 from support.child_job import DISTRIBUTION, LOG_READER, ChildJob, JobKilledError
 from support.comparison import compare
 from support.continuous_run import ThreeServers, start_continuously, three_servers, written
@@ -252,7 +252,7 @@ class _Chaos:
         databases = self._ends.databases
         place = self._random.choice([databases.publisher, databases.subscriber, databases.distribution])
         with suppress(psycopg.Error):
-            execute(place, END_SESSIONS)
+            end_sessions(place)
         return place.connection_id
 
     def _run_beside(self) -> str:
