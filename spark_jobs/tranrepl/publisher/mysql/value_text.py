@@ -344,14 +344,15 @@ def _hexadecimal(data: LogBytes, starts: Ints, lengths: Ints, type_name: str) ->
 def _gathered(data: LogBytes, starts: Ints, lengths: Ints) -> tuple[Bytes, Ints]:
     """Return the values one after the other, and where each begins and the last one ends."""
     count = len(starts)
-    bounds = np.zeros(2 * count + 1, dtype=np.int32)
+    # What is inflated may be larger than two gigabytes.
+    bounds = np.zeros(2 * count + 1, dtype=np.int64)
     bounds[0:-1:2] = starts
     bounds[1::2] = starts + lengths
     bounds[-1] = bounds[-2] if count else 0
     # Every second piece of an array that has what lies between them too: one C++ pass copies them.
-    pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data.bytes)])
-    _, found, values = pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))).buffers()
-    offsets = np.frombuffer(found, dtype=np.int32, count=count + 1).astype(np.int64)
+    pieces = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data.bytes)])
+    _, found, values = pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int64))).buffers()
+    offsets = np.frombuffer(found, dtype=np.int64, count=count + 1)
     return np.frombuffer(values or b"", dtype=np.uint8, count=int(offsets[-1])), offsets
 
 
