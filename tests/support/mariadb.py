@@ -80,14 +80,24 @@ class MariaDbServer:
 
     def __enter__(self) -> Self:
         self._install()
-        self._start()
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, by: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(by)
             self._process.wait(_STOP_SECONDS)
 
     def connection(self, database: str, connection_id: str = "subscriber") -> Connection:
@@ -182,8 +192,9 @@ class MariaDbServer:
             raise MariaDbError("mariadbd is not installed")
         return [server, "--no-defaults", f"--datadir={self._data}", *as_user()]
 
-    def _start(self) -> None:
-        self._port = free_port()
+    def start(self) -> None:
+        """Start it, at the port that it had before."""
+        self._port = self._port or free_port()
         command = [
             *self._server_command(),
             # Its folder's path may be longer than a socket's can be: this one is in the data directory.

@@ -20,6 +20,7 @@ from tranrepl.errors import MustBeReinitializedError, ReplicationError, Transien
 from tranrepl.mysql.session import Session, connect, translate
 from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.changes import Bytes
+from tranrepl.publisher.mysql.groups import torn_group
 from tranrepl.publisher.mysql.packets import END, ERROR, HEADER, LARGEST, joined
 from tranrepl.publisher.mysql.table_maps import Flavor
 
@@ -27,7 +28,8 @@ _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING = 1
 _CHUNK = 4 << 20
 _LOST = 1236
-"""The file is gone, or the place is none in it."""
+"""The file is gone, or the place is none in it; or it ends within an event (`_TRUNCATED`)."""
+_TRUNCATED = "truncated in the middle of event"
 HEARTBEAT_SECONDS = 5.0
 """So long after the last event, the server of a log that is followed sends one that says that it is there."""
 _BEFORE = {
@@ -56,6 +58,7 @@ class BinlogDump:
         self._where = where
         self._follows = follows
         self._rest = b""
+        self._failure: ReplicationError | None = None
         for statement in (*_BEFORE[flavor], "SET SESSION net_write_timeout = 3600"):
             session.execute(statement)
         if follows:
@@ -94,11 +97,14 @@ class BinlogDump:
                 if count:
                     filled += count
                     at, is_over = self._walk(buffer, at, filled, starts)
-                if not count or (is_over and self._follows):
+                if not count or (is_over and self._follows and self._failure is None):
                     raise TransientError(f"{self._where}: the server has ended the stream of its log")
             self._rest = bytes(memoryview(buffer)[at:filled])
             if starts:
                 yield np.frombuffer(buffer, dtype=np.uint8)[:at], starts
+        # Not before what came before it: whose log it is, is proven by that.
+        if self._failure is not None:
+            raise self._failure
 
     def _walk(self, buffer: bytearray, at: int, filled: int, starts: list[int]) -> tuple[int, bool]:
         """Add where the whole events begin of the packets from `at` on; return where they end, and whether the stream
@@ -116,7 +122,8 @@ class BinlogDump:
                 if status == END and size < 9:
                     return at, True
                 if status == ERROR:
-                    raise self._error(bytes(buffer[at + HEADER : end]))
+                    self._failure = self._error(bytes(buffer[at + HEADER : end]))
+                    return at, True
             add(at + HEADER + 1)
             at = end
         return at, False
@@ -124,6 +131,8 @@ class BinlogDump:
     def _error(self, packet: bytes) -> ReplicationError:
         number = int.from_bytes(packet[1:3], "little")
         text = packet[3:].decode(errors="replace").partition(" ")[2] if packet[3:4] == b"#" else packet[3:].decode()
+        if number == _LOST and _TRUNCATED in text:
+            return torn_group(self._where)
         if number == _LOST:
             return MustBeReinitializedError(
                 f"{self._where}: the log is not there any more from where it must be read: {text}", remedy=REINITIALIZE

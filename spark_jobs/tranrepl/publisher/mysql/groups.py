@@ -54,6 +54,15 @@ class Groups:
     """Indexes of QUERY events that are neither BEGIN, COMMIT nor ROLLBACK."""
 
 
+def torn_group(where: str) -> DataError:
+    """Return the error of a log in which a group has no end: MariaDB leaves there what it was writing when it died."""
+    return DataError(
+        f"{where}: the binary log has the beginning of a transaction and not its end: the server died while it wrote "
+        "it, and has undone it since",
+        remedy=REINITIALIZE,
+    )
+
+
 def find_groups(block: EventBlock) -> Groups:
     """Find the groups of a block that begins between two of them. Raises DataError."""
     types = block.types
@@ -77,7 +86,7 @@ def find_groups(block: EventBlock) -> Groups:
     found = ends[end_of[is_whole]]
     is_torn = len(begins) > len(found) + 1 or (found[:-1] >= begins[1 : len(found)]).any()
     if is_torn:
-        raise DataError("a group of the binary log does not end before the next one begins")
+        raise torn_group("Publisher")
     open_from = None if is_whole.all() else int(begins[len(found)])
     in_groups = np.isin(types, [*COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.XA_PREPARE])
     is_xa = _begins_with(block, statements, b"XA ")

@@ -30,7 +30,16 @@ from tranrepl.publisher.changes import (
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, RowFilters, TooLong
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
 from tranrepl.publisher.mysql.dump import dumping
-from tranrepl.publisher.mysql.events import HEADER_BYTES, EventBlock, EventType, LogCursor, Query, query_of, read_query
+from tranrepl.publisher.mysql.events import (
+    GTIDS,
+    HEADER_BYTES,
+    EventBlock,
+    EventType,
+    LogCursor,
+    Query,
+    query_of,
+    read_query,
+)
 from tranrepl.publisher.mysql.groups import (
     Groups,
     PreparedTransactions,
@@ -39,6 +48,7 @@ from tranrepl.publisher.mysql.groups import (
     is_prepared,
     is_undone,
     statements_of,
+    torn_group,
 )
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
@@ -147,11 +157,14 @@ class BinlogRange:
                 if cursor.place >= place_of(self.up_to):
                     break
         if reading.has_passed_on:
-            raise DataError(
-                f"{self.where}: the binary log has the beginning of a transaction of more than {_HELD_BYTES >> 20} MB "
-                "and not its end: the server ended while it wrote it",
-                remedy=REINITIALIZE,
-            )
+            raise torn_group(self.where)
+
+
+def _has_end(block: EventBlock) -> bool:
+    """Return whether a group may end in a block that goes on with one: its savepoints are no ends."""
+    may_end = np.isin(block.types, _MAY_END)
+    may_end[statements_of(block)] = np.isin(block.types, GTIDS).any()
+    return bool(may_end.any())
 
 
 class GroupsToCome:
@@ -168,8 +181,9 @@ class GroupsToCome:
     def add(self, block: EventBlock) -> tuple[EventBlock, Groups] | None:
         """Take in a block; return what comes before a group that is open, and its groups. None where none ends in the
         block."""
+        is_within = sum(len(it.types) for it in self.open) > 1
         self.open.append(block)
-        if not np.isin(block.types, _MAY_END).any():
+        if not (_has_end(block) if is_within else np.isin(block.types, _MAY_END).any()):
             return None
         whole = joined(self.open)
         groups = find_groups(whole)
