@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import Enum, auto
 from functools import cache, partial
 
@@ -254,7 +255,8 @@ def _tables(
 ) -> Iterator[ReplicationError]:
     yield from _name_tables(checked, publisher, registered)
     publication = follow(checked.publication, registered)
-    checked.warnings.extend(publisher.warnings(longest_pause(publication)))
+    kept_for = timedelta(hours=publication.distributor.max_distretention)
+    checked.warnings.extend(publisher.warnings(longest_pause(publication), kept_for))
     refused = list(publisher.problems())
     yield from refused
     if not any(isinstance(it, MustBeReinitializedError) for it in refused):

@@ -37,7 +37,7 @@ class WarningKind(StrEnum):
     LATENCY = "latency"
     EXPIRATION = "expiration"
     RETAINED_LOG = "retained log"
-    LOG_IN_DANGER = "slot in danger"
+    LOG_IN_DANGER = "log in danger"
     OPEN_TRANSACTION = "open transaction"
     CATALOG_XMIN = "catalog_xmin"
     NO_RUN = "no run"
@@ -99,7 +99,7 @@ def new_early_warnings(topology: Topology) -> list[EarlyWarning]:
         unknown: tuple[WarningKind, ...] = ()
         try:
             with topology.publisher(_APPLICATION) as publisher:
-                retained = publisher.health().retained
+                retained = publisher.health(record.registered_to).retained
         except ReplicationError as error:
             log.warning("The Publisher's log was not checked for early warnings: %s", error.message)
             retained, unknown = None, _OF_PUBLISHER

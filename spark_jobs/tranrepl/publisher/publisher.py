@@ -218,9 +218,9 @@ class Publisher(Protocol):
         """Say whether changes that are made now come with the old rows that the article needs."""
         ...
 
-    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
+    def warnings(self, longest_pause: timedelta | None, kept_for: timedelta = timedelta()) -> Iterator[str]:
         """Yield what is allowed but may surprise. `longest_pause`: between two runs that read the log; None where no
-        schedule says so."""
+        schedule says so. `kept_for`: for so long commands are kept for a Subscriber."""
         ...
 
     def problems(self) -> Iterator[ReplicationError]:
@@ -393,8 +393,9 @@ class Publisher(Protocol):
         """Confirm what an earlier job registered and did not confirm, and let no reading begin far before it."""
         ...
 
-    def health(self) -> LogHealth:
-        """Return how the log is kept. Raises ConfigurationError where what has our name is another's."""
+    def health(self, registered_to: Position | None = None) -> LogHealth:
+        """Return how the log is kept. `registered_to`: from where it is to be read next, which a server does not know
+        that keeps it for nobody in particular. Raises ConfigurationError where what has our name is another's."""
         ...
 
     # Rows

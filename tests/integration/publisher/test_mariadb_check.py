@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,30 @@ def test_a_server_that_logs_too_little_is_refused(site: PublisherSite, setting: 
     finally:
         site.server.execute(f"SET GLOBAL {setting} = {usual}")
     assert f"SET GLOBAL {setting} = {usual}" in (problem.report.remedy or "")
+
+
+@of_mariadb
+def test_log_that_is_removed_before_it_is_read_is_warned_of(site: PublisherSite) -> None:
+    week, day = timedelta(days=7), timedelta(days=1)
+    ((usual,),) = site.server.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
+    with site.opened() as publisher:
+        place = publisher.end_of_log()
+        site.server.execute("FLUSH BINARY LOGS", f"SET GLOBAL binlog_expire_logs_seconds = {day.total_seconds():.0f}")
+        try:
+            assert list(publisher.warnings(timedelta(hours=1), day)) == []
+            (warning,) = publisher.warnings(timedelta(hours=1), week)
+            assert publisher.health(place).retained == publisher.health().retained
+            time.sleep(1)
+            # No file is removed before the next one begins.
+            site.server.execute("SET GLOBAL binlog_expire_logs_seconds = 1")
+            retained = publisher.health(place).retained
+            assert publisher.health(publisher.end_of_log()).retained == publisher.health().retained
+        finally:
+            site.server.execute(f"SET GLOBAL binlog_expire_logs_seconds = {usual}")
+    assert "binlog_expire_logs_seconds = 604800" in warning
+    assert retained is not None
+    (danger,) = retained.dangers
+    assert re.search(r"in 0\.0 hours the server removes \S+bin\.\d+ ", danger.text)
 
 
 @of_mariadb

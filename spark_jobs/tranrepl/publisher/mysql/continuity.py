@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from tranrepl.publisher.mysql.positions import (
     file_number,
     file_of,
     offset_of,
+    place_at,
     place_of,
     position_of,
 )
@@ -49,6 +51,14 @@ class LogHistory:
         """Return the sizes of the files that the server keeps."""
         with translated_errors(self.where):
             return {str(row[0]): int(row[1]) for row in self.session.execute("SHOW BINARY LOGS")}
+
+    def began_at(self, file: int) -> datetime | None:
+        """Return when a file began, which ended the one before; None where there is none."""
+        if self.log.file(file) not in self.files():
+            return None
+        for block, at in self._events(place_at(file, FIRST_EVENT)):
+            return datetime.fromtimestamp(int.from_bytes(block.event(at)[:4], "little"), UTC)
+        return None
 
     def proof(self, place: int, last: bytes | None) -> str | None:
         """Return what lies before a place, in a word, and the event that begins a transaction; None where no group

@@ -50,6 +50,7 @@ from tranrepl.publisher.mysql.positions import (
     FIRST_EVENT,
     NO_END,
     BinlogPositions,
+    file_of,
     place_of,
     position_of,
 )
@@ -57,7 +58,7 @@ from tranrepl.publisher.mysql.server import ServerLog, end_of_log, read_server_l
 from tranrepl.publisher.mysql.server_check import READING, kept_for, right_problems, server_problems, server_warnings
 from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot, too_long
 from tranrepl.publisher.mysql.table_maps import Flavor
-from tranrepl.publisher.publisher import NO_PARTITIONS, LogHealth, Probe, Removal, RetainedLog, Say, Tables
+from tranrepl.publisher.publisher import NO_PARTITIONS, Danger, LogHealth, Probe, Removal, RetainedLog, Say, Tables
 from tranrepl.settings.publication import Article
 from tranrepl.spelling import likeliest
 
@@ -66,6 +67,8 @@ _SYSTEM = {
     # Subscribers have room for 32 letters.
     Flavor.MYSQL: "REPLACE(@@server_uuid, '-', '')",
 }
+_SMALL_PART = 5
+"""The log is in danger where less than this part of its time is left."""
 _NO_LIMITS = Limits(1 << 62, 1 << 62)
 
 
@@ -180,7 +183,7 @@ class MySqlPublisher:
 
     # Check
 
-    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
+    def warnings(self, longest_pause: timedelta | None, kept_for: timedelta = timedelta()) -> Iterator[str]:
         with translated_errors(self.where):
             yield from server_warnings(self._session, self.where, self.log.flavor)
         unwritable = self._messages.warning()
@@ -193,6 +196,12 @@ class MySqlPublisher:
                 f"{self.where}: binlog_expire_logs_seconds is {limit}, and {pause}: the server removes its log after "
                 "that time, read or not, and the publication must then be reinitialized. SET GLOBAL "
                 "binlog_expire_logs_seconds = 604800 keeps it for a week"
+            )
+        elif limit and limit < kept_for:
+            yield (
+                f"{self.where}: binlog_expire_logs_seconds is {limit}, which is less than max_distretention: the "
+                f"publication must be reinitialized where its log is not read for so long, though its Subscribers are "
+                f"waited for longer. SET GLOBAL binlog_expire_logs_seconds = {kept_for // timedelta(seconds=1)}"
             )
 
     def _kept_for(self) -> timedelta:
@@ -384,11 +393,26 @@ class MySqlPublisher:
     def catch_up(self, position: Position) -> None:
         """Do nothing: nothing is confirmed."""
 
-    def health(self) -> LogHealth:
+    def health(self, registered_to: Position | None = None) -> LogHealth:
         limit = self._kept_for()
         size = sum(self._history.files().values())
-        kept = RetainedLog(f"removed after {limit}" if limit else "until it is purged", size, None)
+        dangers = () if registered_to is None or not limit else tuple(self._dangers(place_of(registered_to), limit))
+        kept = RetainedLog(f"removed after {limit}" if limit else "until it is purged", size, None, dangers=dangers)
         return LogHealth(self.name, "binary log", "kept", kept, None, None)
+
+    def _dangers(self, place: int, limit: timedelta) -> Iterator[Danger]:
+        """Yield that the file that is to be read next is nearly as old as the server lets one become: its age counts
+        from when the next one began."""
+        began = self._history.began_at(file_of(place) + 1)
+        if began is None:
+            return
+        left = began + limit - self._clock()
+        if left * _SMALL_PART <= limit:
+            yield Danger(
+                f"the binary log is in danger: in {max(left, timedelta()) / timedelta(hours=1):,.1f} hours the server "
+                f"removes {self.log.file(file_of(place))} (binlog_expire_logs_seconds), which is to be read next",
+                "read the log with `tranrepl run FILE`, or raise binlog_expire_logs_seconds at the Publisher",
+            )
 
     # Rows
 

@@ -175,7 +175,8 @@ class PostgresPublisher:
 
     # Check
 
-    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
+    def warnings(self, longest_pause: timedelta | None, kept_for: timedelta = timedelta()) -> Iterator[str]:
+        del kept_for
         yield from idle_warnings(self.session, longest_pause)
         if is_unconverted(self.session):
             yield (
@@ -359,7 +360,8 @@ class PostgresPublisher:
         with translated_errors(self.where):
             advance_restart_lsn(self.session, self.name)
 
-    def health(self) -> LogHealth:
+    def health(self, registered_to: Position | None = None) -> LogHealth:
+        del registered_to
         slot, kept, waiting = self.slot.find(), retained_log(self.session, self.name), list[str]()
         readable_to(self.session, waiting.append)
         return LogHealth(
