@@ -67,6 +67,7 @@ def make_mariadb_load(publisher: Connection, seconds: float = SECONDS) -> None:
     def write(client: int) -> None:
         random = Random(SEED + client)
         while time.monotonic() < until:
+            time.sleep(_CLIENTS / _RATE)
             with suppress(pymysql.err.Error, ReplicationError), connect(publisher) as session:
                 while time.monotonic() < until:
                     session.execute("BEGIN")

@@ -76,10 +76,6 @@ class ThreeServers:
             self.distribution.connection("distribution"),
         )
 
-    @property
-    def all(self) -> list[PostgresServer]:
-        return [self.publisher, self.subscriber, self.distribution]
-
 
 @contextmanager
 def three_servers(folder: Path) -> Iterator[ThreeServers]:

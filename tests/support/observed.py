@@ -52,6 +52,17 @@ _MARIADB_AUDIT = (
 """The same at a MariaDB Publisher."""
 
 
+def audit_at(publisher: Connection) -> tuple[str, ...]:
+    """Return the statements that audit `item` at a Publisher."""
+    return (AUDIT,) if publisher.kind == "postgres" else _MARIADB_AUDIT
+
+
+def item_article(publisher: Connection) -> dict[str, str]:
+    """Return the article of `item` as a publication's file has it."""
+    schema = "public" if publisher.kind == "postgres" else publisher.database
+    return {"source": f"{schema}.item", "destination": "public.item"}
+
+
 def audits(site: Site) -> tuple[Rows, Rows]:
     """Return the Publisher's and the Subscriber's audit."""
     query = "SELECT operation, id, xact FROM audit ORDER BY seq"
@@ -181,13 +192,10 @@ def audited_site(
     if step is not None:
         subscription = {"commit_batch_size": step, **subscription}
         log_reader = {"read_batch_size": step}
-    publisher = databases.publisher
-    at_postgres = publisher.kind == "postgres"
-    article = {"source": "public.item" if at_postgres else f"{publisher.database}.item", "destination": "public.item"}
-    site = Site(databases, store, [article], spark, [subscription], log_reader=log_reader)
+    site = Site(databases, store, [item_article(databases.publisher)], spark, [subscription], log_reader=log_reader)
     site.at_publisher(ITEM)
     site.set_up()
-    site.at_publisher(*((AUDIT,) if at_postgres else _MARIADB_AUDIT))
+    site.at_publisher(*audit_at(databases.publisher))
     site.at_subscriber(AUDIT)
     return site
 

@@ -11,9 +11,10 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -21,23 +22,26 @@ from threading import Thread
 import psycopg
 import pytest
 
-from support.chaos import SECONDS, SEED, end_sessions, make_load
+from support.chaos import SECONDS, SEED, end_sessions, make_load, make_mariadb_load
 from support.child_job import DISTRIBUTION, LOG_READER, ChildJob, JobKilledError
-from support.comparison import compare
-from support.continuous_run import ThreeServers, start_continuously, three_servers, written
+from support.continuous_run import start_continuously, three_servers, written
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
+from support.mariadb import MariaDbServer
 from support.observed import (
     AUDIT,
     ITEM,
     assert_each_change_is_stored_once,
+    audit_at,
     audit_by_row,
+    item_article,
     wait_until,
 )
 from support.processes import command_of, descendants, kill, lives
+from support.publishers import new_mariadb_database, publishing_mariadb
 from support.site import Site, execute
 from tranrepl.connections import Connection
-from tranrepl.errors import ErrorKind
+from tranrepl.errors import ErrorKind, ReplicationError
 
 _SUBSCRIPTIONS = (
     # Its triggers have commands applied one by one.
@@ -54,19 +58,30 @@ _COUNT = "SELECT count(*), sum(xact) FROM item"
 class _Ends:
     """The archive is at the Subscriber's server."""
 
-    servers: ThreeServers
+    databases: Databases
     archive: Connection
-
-    @property
-    def databases(self) -> Databases:
-        return self.servers.databases
+    servers: Mapping[str, PostgresServer | MariaDbServer]
+    make_load: Callable[[Path], None]
 
 
-@pytest.fixture
-def ends(server_folder: Path) -> Iterator[_Ends]:
-    with three_servers(server_folder / "chaos") as servers:
-        servers.subscriber.create_database("archive")
-        yield _Ends(servers, servers.subscriber.connection("archive"))
+@pytest.fixture(params=["postgres", "mariadb"])
+def ends(request: pytest.FixtureRequest, server_folder: Path) -> Iterator[_Ends]:
+    with three_servers(server_folder / "chaos") as three, ExitStack() as stack:
+        three.subscriber.create_database("archive")
+        archive, databases = three.subscriber.connection("archive"), three.databases
+        servers: dict[str, PostgresServer | MariaDbServer] = {
+            "publisher": three.publisher,
+            "subscriber": three.subscriber,
+            "distribution": three.distribution,
+        }
+        make = partial(make_load, three.publisher, databases.publisher, seconds=_LOAD_SECONDS)
+        if request.param == "mariadb":
+            server = stack.enter_context(publishing_mariadb(server_folder / "mariadb"))
+            servers["publisher"] = server
+            databases = replace(databases, publisher=server.connection(new_mariadb_database(server), "publisher"))
+            yield _Ends(databases, archive, servers, lambda _: make_mariadb_load(databases.publisher, _LOAD_SECONDS))
+        else:
+            yield _Ends(databases, archive, servers, make)
 
 
 @pytest.mark.slow
@@ -93,17 +108,18 @@ def test_agents_that_deliver_continuously_make_every_change_once_whatever_is_kil
         agents.end()
     assert audit_by_row(site.at_publisher) == audit_by_row(site.at_subscriber)
     assert site.differences() == []
-    (article,) = site.publication.articles
-    assert compare(article, ends.databases.publisher, ends.archive).equal
+    site.databases = replace(ends.databases, subscriber=ends.archive)
+    assert site.differences() == []
     assert_each_change_is_stored_once(site)
 
 
 def _audited(ends: _Ends, folder: Path) -> Site:
-    site = Site(ends.databases, folder / "store", ["public.item"], subscriptions=_SUBSCRIPTIONS, replicate_ddl=False)
+    article = item_article(ends.databases.publisher)
+    site = Site(ends.databases, folder / "store", [article], subscriptions=_SUBSCRIPTIONS, replicate_ddl=False)
     site.connections["archive"] = ends.archive
     site.at_publisher(ITEM)
     site.set_up()
-    site.at_publisher(AUDIT)
+    site.at_publisher(*audit_at(ends.databases.publisher))
     site.at_subscriber(AUDIT)
     return site
 
@@ -113,7 +129,7 @@ def _make_load(ends: _Ends, folder: Path) -> None:
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         try:
-            make_load(ends.servers.publisher, ends.databases.publisher, folder, _LOAD_SECONDS)
+            ends.make_load(folder)
         except subprocess.CalledProcessError:
             time.sleep(0.2)
 
@@ -236,22 +252,22 @@ class _Chaos:
         return list(filter(_is_lasting, self._agents.processes()))
 
     def _restart(self) -> str:
-        return self._without(PostgresServer.stop)
+        return self._without(lambda it: it.stop())
 
     def _crash(self) -> str:
-        return self._without(PostgresServer.kill)
+        return self._without(lambda it: it.kill())
 
-    def _without(self, end: Callable[[PostgresServer], None]) -> str:
-        server = self._random.choice(self._ends.servers.all)
+    def _without(self, end: Callable[[PostgresServer | MariaDbServer], None]) -> str:
+        name, server = self._random.choice(list(self._ends.servers.items()))
         end(server)
         time.sleep(self._random.choice([0, 0, 1, 4]))
         server.start()
-        return server.settings.home.name
+        return name
 
     def _end_sessions(self) -> str:
         databases = self._ends.databases
         place = self._random.choice([databases.publisher, databases.subscriber, databases.distribution])
-        with suppress(psycopg.Error):
+        with suppress(psycopg.Error, ReplicationError):
             end_sessions(place)
         return place.connection_id
 
