@@ -42,6 +42,7 @@ from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, r
 
 _READERS = 4
 """Sessions that take a snapshot together."""
+_TASKS_AT_ONCE = 1024
 _SECONDS_TOGETHER = 10.0
 """So long a moment is looked for in which all see the same."""
 _WHOLE = (Family.SMALLINT, Family.INTEGER, Family.BIGINT, Family.NUMERIC)
@@ -167,7 +168,8 @@ def taken_snapshot(
             )
         host = _own_address(sessions[0], where)
         secret = secrets.token_bytes(32)
-        with Listener((host, 0), authkey=secret) as listener:
+        # Of more tasks that come at once, some would wait forever for an answer.
+        with Listener((host, 0), backlog=_TASKS_AT_ONCE, authkey=secret) as listener:
             answering = _Answering(sessions, where, listener)
             answering.start()
             try:
