@@ -117,7 +117,7 @@ mspublications = sa.Table(
     sa.Column(
         "compared_state",
         sa.Text,
-        comment="SHA-256 of the state in which tables and articles were last found alike, with nothing to read",
+        comment="SHA-256 of the state in which tables and articles were last found alike",
     ),
 )
 

@@ -92,7 +92,7 @@ def upgrade() -> None:
             "compared_state",
             sa.Text(),
             nullable=True,
-            comment="SHA-256 of the state in which tables and articles were last found alike, with nothing to read",
+            comment="SHA-256 of the state in which tables and articles were last found alike",
         ),
         sa.PrimaryKeyConstraint("publication_id", name=op.f("pk_mspublications")),
         sa.UniqueConstraint("publication", name=op.f("uq_mspublications_publication")),
