@@ -156,10 +156,10 @@ def _is_changed(package: Distribution, file: PackagePath) -> bool:
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value
 
 
-_INSTALL = (
-    f"install pyspark beside tranrepl ({sys.executable} -m pip install 'pyspark>=4.3'), or put the bin folder of "
+_REMEDY = (
+    f"install pyspark beside tranrepl ({sys.executable} -m pip install 'pyspark>=4.3'), or put the bin folder of a "
+    "Spark 4.3 on PATH"
 )
-_REMEDY = f"{_INSTALL}a Spark 4 on PATH"
 
 
 def require_spark_submit(binary: str | None = None, environment: Mapping[str, str] = os.environ) -> None:
@@ -183,5 +183,5 @@ def require_spark_submit(binary: str | None = None, environment: Mapping[str, st
     if home and not os.access(Path(home, "bin", "spark-class"), os.X_OK):
         raise ConfigurationError(
             f"SPARK_HOME={home}: there is no Spark ({home}/bin/spark-class is missing, or cannot be executed)",
-            remedy="unset SPARK_HOME, and the Spark beside spark-submit is taken; or set it to a Spark 4",
+            remedy="unset SPARK_HOME, and the Spark beside spark-submit is taken; or set it to a Spark 4.3",
         )
