@@ -80,7 +80,6 @@ class Installation:
         own = os.environ["PATH"].split(os.pathsep)
         path = [str(self.home / "bin"), *(it for it in own if Path(it) != Path(sys.executable).parent)]
         if self.spark is not None:
-            inherited["SPARK_HOME"] = str(self.spark)
             path.insert(1, str(self.spark / "bin"))
         return {
             **inherited,
@@ -109,10 +108,13 @@ class Installation:
 @pytest.fixture(scope="module", params=["pyspark", pytest.param("a Spark of its own", marks=pytest.mark.slow)])
 def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """Install the wheel, as hatchling builds it here, beside this environment's packages but ours; the one time without
-    pyspark, where a Spark is on PATH."""
-    without = ("tranrepl",) if request.param == "pyspark" else ("tranrepl", "pyspark")
+    pyspark, where a Spark is on PATH: pyspark has the folders of a distribution."""
+    without = ("tranrepl", "pandas") if request.param == "pyspark" else ("tranrepl", "pandas", "pyspark")
     folder = tmp_path_factory.mktemp("wheel")
-    home, wheels = folder / "environment", folder / "wheels"
+    home, wheels, spark = folder / "environment", folder / "wheels", folder / "spark"
+    shutil.copytree(Path(sysconfig.get_path("purelib"), "pyspark", "bin"), spark / "bin")
+    for part in ("jars", "python"):
+        (spark / part).symlink_to(Path(sysconfig.get_path("purelib"), "pyspark", part))
     venv.create(home, symlinks=True, with_pip=False)
     (packages,) = home.glob("lib/python*/site-packages")
     for package in Path(sysconfig.get_path("purelib")).iterdir():
@@ -127,7 +129,7 @@ def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     (home / "var").touch()
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--no-deps", "--no-index"]
     subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
-    return Installation(home, None if request.param == "pyspark" else Path(sysconfig.get_path("purelib"), "pyspark"))
+    return Installation(home, None if request.param == "pyspark" else spark)
 
 
 @pytest.fixture(scope="module")
