@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOG_READER = "log_reader"
+_CHOSEN = "delivered_"
 _RESULT, _ERROR = "return_value", "error"
 _MOST_CHARACTERS = 1000
 """The most that a note holds in Airflow's database."""
@@ -40,6 +42,8 @@ class DeliveryTasks:
     delivered: str
     before: Sequence[str]
     """In the order in which they run."""
+    is_chosen: bool = False
+    """A run may be for other subscriptions, and leaves nothing of this one then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def _line(group: DeliveryTasks, xcoms: XComs) -> str:
     delivery = xcoms.get((group.delivered, _RESULT))
     failed = {it: _problem(xcoms[it, _ERROR]) for it in group.before if (it, _ERROR) in xcoms}
     if delivery is None:
-        return list(failed.values())[-1] if failed else "nothing delivered"
+        return list(failed.values())[-1] if failed else "" if group.is_chosen else "nothing delivered"
     rescued = [f"a batch failed first, {it}" if name.endswith(".distribute") else it for name, it in failed.items()]
     return "; ".join([run_in_words(delivery), *rescued])
 
@@ -113,7 +117,7 @@ def _line(group: DeliveryTasks, xcoms: XComs) -> str:
 def _problem(error: Mapping[str, Any]) -> str:
     number = f"error {error['number']}: " if error.get("number") else ""
     # Airflow shows a note as Markdown, and an error may be in a value's words.
-    return f"{number}{code(error['message'][:_MOST_OF_A_MESSAGE])}"
+    return f"{number}{code(shorten(error['message'], _MOST_OF_A_MESSAGE, placeholder=' …'))}"
 
 
 def _write_note(dag_run: DagRun) -> None:
@@ -139,11 +143,12 @@ def _groups(dag_run: DagRun) -> list[DeliveryTasks]:
     delivering = [it for it in dag.tasks if it.task_type == "DeliveredOperator"] if dag is not None else []
     return [
         DeliveryTasks(
-            it.task_id.removesuffix(".delivered").removeprefix("delivered_"),
+            it.task_id.removesuffix(".delivered").removeprefix(_CHOSEN),
             it.task_id,
             # Their names in the order of the alphabet are their order: distribute, initialize (which ends a group
             # where it fails), retry_on_single_connection.
             sorted(it.get_flat_relative_ids(upstream=True) - {_LOG_READER}),
+            is_chosen=it.task_id.startswith(_CHOSEN),
         )
         for it in delivering
     ]

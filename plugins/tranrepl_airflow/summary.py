@@ -10,12 +10,10 @@ from typing import Any, cast
 
 from airflow.sdk import Context
 
-from tranrepl.printable import counted
+from tranrepl.printable import counted, duration
 
 TEMPLATE = "{{ summary | default('') }}"
 """The `map_index_template` of a task that says what it did. Airflow renders it once more when the task has ended."""
-
-_WHOLE_SECONDS_FROM = 10_000
 
 
 def summarize(context: Context, words: str) -> None:
@@ -27,7 +25,7 @@ def delivered_in_words(commands: int, latency_ms: int | None) -> str:
     """Return what a delivery did, with its latency where it delivered."""
     if not commands:
         return "nothing to deliver"
-    latency = f", latency {_seconds(latency_ms)}" if latency_ms is not None else ""
+    latency = f", latency {duration(latency_ms / 1000)}" if latency_ms is not None else ""
     return f"delivered {counted(commands, 'command')}{latency}"
 
 
@@ -41,7 +39,3 @@ def run_in_words(delivery: Mapping[str, Any]) -> str:
         f"skipped {counted(skipped, 'command')}" if skipped else "",
     ]
     return ", ".join(filter(None, parts))
-
-
-def _seconds(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:.0f} s" if milliseconds >= _WHOLE_SECONDS_FROM else f"{milliseconds / 1000:.1f} s"

@@ -26,6 +26,7 @@ from tranrepl.errors import (
     TransientError,
 )
 from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl_airflow import run_note
 from tranrepl_airflow.run_note import on_dag_run_success
 
 if TYPE_CHECKING:
@@ -313,6 +314,17 @@ def all_events_of(finished: DagRun) -> list[dict[str, Any]]:
     with create_session() as session:
         mine = select(AssetEvent).where(AssetEvent.source_run_id == finished.run_id).order_by(AssetEvent.id)
         return [event.extra for event in session.scalars(mine) if event.asset.uri.startswith("x-tranrepl:")]
+
+
+def test_a_note_is_of_what_was_chosen_and_no_word_of_it_is_cut() -> None:
+    tasks = [
+        run_note.DeliveryTasks(it, f"delivered_{it}", [f"validate_{it}"], is_chosen=True)
+        for it in ("mart", "reporting")
+    ]
+    message = f"{'rows differ ' * 15}its commands are of transaction 0x00000001019B86E8"
+    note = run_note.note_of(tasks, {("validate_reporting", "error"): {"message": message, "number": "20574"}})
+    assert note.startswith("reporting: error 20574: `rows differ ")
+    assert note.endswith(" rows differ its commands are …`")
 
 
 def note_of(finished: DagRun) -> str | None:

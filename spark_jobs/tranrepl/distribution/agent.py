@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 
-from tranrepl.distribution.opening import open_distribution
+from tranrepl.distribution.opening import recording_refusals
 from tranrepl.distributor.database import Batch
-from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.topology import Topology
@@ -25,12 +23,7 @@ def idle_result(
     Raises ReplicationError; that the Subscriber cannot be opened is in the history, as where a Spark job meets it.
     """
     clock = time.perf_counter()
-    with ExitStack() as stack:
-        try:
-            opened = stack.enter_context(open_distribution(topology, request.subscription))
-        except ReplicationError as error:
-            _record(topology, request, JobResult(seconds=time.perf_counter() - clock, error=error.report))
-            raise
+    with recording_refusals(topology, request.subscription) as opened:
         watermark = opened.subscriber.watermark()
         opened.refuse_incomplete(watermark)
         opened.record_arrivals(watermark)
@@ -42,14 +35,6 @@ def idle_result(
         result = JobResult(last_xact_seqno=watermark.hex(), seconds=time.perf_counter() - clock)
         opened.database.history.record_distribution(opened.record, opened.subscription, result)
     return result
-
-
-def _record(topology: Topology, request: DistributionRequest, result: JobResult) -> None:
-    # Where the distribution database cannot be opened either, there is no history.
-    with suppress(ReplicationError), topology.distributor() as database:
-        record = database.publications.get(request.publication.publication)
-        subscription = database.subscriptions.get(record, request.subscription)
-        database.history.record_distribution(record, subscription, result)
 
 
 def is_deliverable(request: DistributionRequest, batch: Batch) -> bool:

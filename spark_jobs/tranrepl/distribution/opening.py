@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
@@ -25,7 +26,9 @@ from tranrepl.errors import (
     SNAPSHOT_NOT_AVAILABLE,
     ConfigurationError,
     MustBeReinitializedError,
+    ReplicationError,
 )
+from tranrepl.jobs.results import JobResult
 from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
@@ -218,6 +221,26 @@ def open_distribution(topology: Topology, name: str) -> Iterator[OpenDistributio
                 subscriber,
                 settings.sync_type is SyncType.AUTOMATIC,
             )
+
+
+@contextmanager
+def recording_refusals(topology: Topology, name: str) -> Iterator[OpenDistribution]:
+    """Do the same before a run; that one of them cannot be opened is in the history, as where a job meets it."""
+    clock = time.perf_counter()
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(open_distribution(topology, name))
+        except ReplicationError as error:
+            _record(topology, name, JobResult(seconds=time.perf_counter() - clock, error=error.report))
+            raise
+        yield opened
+
+
+def _record(topology: Topology, name: str, result: JobResult) -> None:
+    # Where the distribution database cannot be opened either, there is no history.
+    with suppress(ReplicationError), topology.distributor() as database:
+        record = database.publications.get(topology.publication.publication)
+        database.history.record_distribution(record, database.subscriptions.get(record, name), result)
 
 
 def reinitialize_or_stop_articles(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tranrepl.distribution.opening import OpenDistribution, open_distribution
+from tranrepl.distribution.opening import OpenDistribution, recording_refusals
 from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.requests import SnapshotRequest
@@ -104,7 +104,7 @@ def published_articles(request: SnapshotRequest, opened: OpenDistribution) -> li
 
 @contextmanager
 def open_waiting(request: SnapshotRequest, topology: Topology) -> Iterator[tuple[OpenDistribution, Waiting]]:
-    with open_distribution(topology, request.subscription) as opened:
+    with recording_refusals(topology, request.subscription) as opened:
         yield opened, waiting_articles(request, opened)
 
 

@@ -170,6 +170,15 @@ def test_a_run_that_cannot_open_its_end_has_failed(
     assert status(site.topology).wrong == []
 
 
+def test_a_snapshot_that_cannot_open_the_subscriber_is_a_failed_run(site: Site) -> None:
+    site.connections["subscriber"] = replace(site.connections["subscriber"], port=1)
+    with pytest.raises(TransientError):
+        site.take_snapshot()
+    ((ended, comments),) = distribution_rows(site, "SELECT runstatus, comments FROM msdistribution_history")
+    assert (ended, "connection subscriber" in comments) == (5, True), comments
+    assert _status(site).state == "Retrying failed command"
+
+
 def test_a_run_that_is_refused_has_failed(site: Site) -> None:
     insert_transactions(site, 1)
     site.read_log().raise_error()
