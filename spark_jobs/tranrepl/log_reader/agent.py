@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from tranrepl import __version__
 from tranrepl.distributor.database import PublicationRecord
-from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.log_handover import asking_for_the_log, is_in_use
@@ -36,13 +36,14 @@ def idle_result(
     something, which takes a Spark job: `expect` is called with the log's range.
 
     The log is passed over up to now, so that an idle publication never holds the Publisher's log.
-    Raises ReplicationError; that the Publisher cannot be opened is in the history, as where a Spark job meets it.
+    Raises ReplicationError; that the Publisher cannot be reached is in the history, as where a Spark job meets it.
     """
     clock = time.perf_counter()
     with ExitStack() as stack:
         try:
             opened = stack.enter_context(open_log_reader(topology))
-        except ReplicationError as error:
+        except TransientError as error:
+            # As in the job: setup would take what is refused for what it mends.
             if not is_in_use(error):
                 _record(topology, request, JobResult(seconds=time.perf_counter() - clock, error=error.report))
             raise

@@ -12,7 +12,7 @@ from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, AgentRun
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.distributor.notifications import YIELD, Listener
-from tranrepl.errors import ConfigurationError, ReplicationError
+from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import Shutdown, shutdown_at
@@ -102,9 +102,10 @@ class LogReaderRun(AgentRun):
         while True:
             try:
                 return stack.enter_context(open_log_reader(self.topology, ask=asks))
-            except ReplicationError as error:
+            except TransientError as error:
                 if not is_in_use(error):
-                    # A Publisher that cannot be reached is an error of this run.
+                    # A Publisher that cannot be reached is an error of this run. What is refused has read nothing
+                    # either, and would be taken for what setup mends.
                     self.begin(self.database.publications.get(self._publication.publication))
                     raise
                 if asks:

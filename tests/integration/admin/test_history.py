@@ -145,12 +145,19 @@ def test_a_job_that_was_killed_leaves_what_it_last_told(site: Site, monkeypatch:
     assert _status(site).state == "Running"
 
 
+_AWAY: dict[str, Any] = {"port": 1}
+_REFUSED: dict[str, Any] = {"database": "nowhere"}
+
+
 @pytest.mark.parametrize(
-    ("changed", "error", "run_status"),
-    [({"port": 1}, TransientError, 5), ({"database": "nowhere"}, ConfigurationError, 6)],
-    ids=["away", "refused"],
+    ("end", "changed", "error", "run_status"),
+    [
+        ("publisher", _AWAY, TransientError, 5),
+        ("subscriber", _AWAY, TransientError, 5),
+        ("subscriber", _REFUSED, ConfigurationError, 6),
+    ],
+    ids=["publisher away", "subscriber away", "subscriber refused"],
 )
-@pytest.mark.parametrize("end", ["publisher", "subscriber"])
 def test_a_run_that_cannot_open_its_end_has_failed(
     site: Site, end: str, changed: dict[str, Any], error: type[ReplicationError], run_status: int
 ) -> None:
@@ -168,6 +175,14 @@ def test_a_run_that_cannot_open_its_end_has_failed(
     assert probe() is not None
     assert distribution_rows(site, f"SELECT runstatus FROM {agent} ORDER BY id") == [(run_status,), (4,)]
     assert status(site.topology).wrong == []
+
+
+def test_a_publisher_that_refuses_is_nothing_that_setup_mends(site: Site) -> None:
+    site.connections["publisher"] = replace(site.connections["publisher"], **_REFUSED)
+    with pytest.raises(ConfigurationError):
+        site.probe_log()
+    with site.topology.distributor() as database:
+        assert not database.history.log_reader_has_failed(database.publications.get("purchasing"))
 
 
 def test_a_snapshot_that_cannot_open_the_subscriber_is_a_failed_run(site: Site) -> None:
