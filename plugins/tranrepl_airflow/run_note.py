@@ -31,7 +31,7 @@ _CHOSEN = "delivered_"
 _RESULT, _ERROR = "return_value", "error"
 _MOST_CHARACTERS = 1000
 """The most that a note holds in Airflow's database."""
-_MOST_OF_A_MESSAGE = 200
+_MOST_OF_A_MESSAGE = 400
 
 
 @dataclass(frozen=True, slots=True)

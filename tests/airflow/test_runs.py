@@ -321,10 +321,10 @@ def test_a_note_is_of_what_was_chosen_and_no_word_of_it_is_cut() -> None:
         run_note.DeliveryTasks(it, f"delivered_{it}", [f"validate_{it}"], is_chosen=True)
         for it in ("mart", "reporting")
     ]
-    message = f"{'rows differ ' * 15}its commands are of transaction 0x00000001019B86E8"
+    message = f"{'rows differ ' * 31}its commands are of transaction 0x00000001019B86E8"
     note = run_note.note_of(tasks, {("validate_reporting", "error"): {"message": message, "number": "20574"}})
     assert note.startswith("reporting: error 20574: `rows differ ")
-    assert note.endswith(" rows differ its commands are …`")
+    assert note.endswith(" rows differ its commands are of …`")
 
 
 def note_of(finished: DagRun) -> str | None:
