@@ -66,7 +66,9 @@ class _Ends:
 
 @pytest.fixture(params=["postgres", "mariadb"])
 def ends(request: pytest.FixtureRequest, server_folder: Path) -> Iterator[_Ends]:
-    with three_servers(server_folder / "chaos") as three, ExitStack() as stack:
+    # Each case has servers of its own.
+    folder = server_folder / f"chaos-{request.param}"
+    with three_servers(folder) as three, ExitStack() as stack:
         three.subscriber.create_database("archive")
         archive, databases = three.subscriber.connection("archive"), three.databases
         servers: dict[str, PostgresServer | MariaDbServer] = {
@@ -76,7 +78,7 @@ def ends(request: pytest.FixtureRequest, server_folder: Path) -> Iterator[_Ends]
         }
         make = partial(make_load, three.publisher, databases.publisher, seconds=_LOAD_SECONDS)
         if request.param == "mariadb":
-            server = stack.enter_context(publishing_mariadb(server_folder / "mariadb"))
+            server = stack.enter_context(publishing_mariadb(folder / "mariadb"))
             servers["publisher"] = server
             databases = replace(databases, publisher=server.connection(new_mariadb_database(server), "publisher"))
             yield _Ends(databases, archive, servers, lambda _: make_mariadb_load(databases.publisher, _LOAD_SECONDS))
