@@ -8,7 +8,7 @@ import pytest
 
 from tranrepl.publisher.postgres.slot import slot_dangers
 
-_MEGABYTE = 1024 * 1024
+_MEGABYTE = 1000 * 1000
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ _MEGABYTE = 1024 * 1024
     [
         ("reserved", 900, None, None),
         ("extended", 700, 300, None),
-        ("extended", 800, 200, "200 MB may be written"),
-        ("unreserved", 1000, -16, "0 MB may be written"),
+        ("extended", 800, 200, "200.0 MB may be written"),
+        ("unreserved", 1000, -16, "; 0 B may be written"),
         ("lost", None, None, "wal_status lost"),
     ],
 )
