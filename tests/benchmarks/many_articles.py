@@ -85,6 +85,7 @@ def _measure(spark: SparkSession, articles: int) -> Seconds:
             timed(f"{name}, log reader", site.read_log).raise_error()
             timed(f"{name}, distribution", site.deliver).raise_error()
         timed("idle log reader", site.read_log).raise_error()
+        timed("idle log reader again", site.read_log).raise_error()
         timed("idle distribution", site.deliver).raise_error()
         timed("status", lambda: status(site.topology))
     return taken
