@@ -225,7 +225,7 @@ def open_distribution(topology: Topology, name: str) -> Iterator[OpenDistributio
 
 @contextmanager
 def recording_refusals(topology: Topology, name: str) -> Iterator[OpenDistribution]:
-    """Do the same before a run; that one of them cannot be opened is in the history, as where a job meets it."""
+    """Open what a run needs, as `open_distribution` does; where that fails, a failed run is in the history."""
     clock = time.perf_counter()
     with ExitStack() as stack:
         try:

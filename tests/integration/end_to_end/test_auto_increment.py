@@ -17,9 +17,13 @@ from support.shell import publication_file, typed
 from support.site import Site, execute
 from support.spark_here import SparkHere
 
+_PLENTY = "id bigint unsigned AUTO_INCREMENT PRIMARY KEY, v varchar(9)"
+_LONG = [f"{'x' * 50}_{number}_plenty" for number in range(2)]
+"""PostgreSQL would cut the names of their sequences to the same."""
 _KEYS = {
     "tiny": "id tinyint AUTO_INCREMENT PRIMARY KEY, v varchar(9)",
-    "plenty": "id bigint unsigned AUTO_INCREMENT PRIMARY KEY, v varchar(9)",
+    "plenty": _PLENTY,
+    **dict.fromkeys(_LONG, _PLENTY),
     "pairs": "id int AUTO_INCREMENT, v varchar(9), PRIMARY KEY (id, v)",
     "unused": "id mediumint unsigned AUTO_INCREMENT PRIMARY KEY, v varchar(9)",
     "own": "id int AUTO_INCREMENT PRIMARY KEY, v varchar(9)",
@@ -98,4 +102,4 @@ def test_the_subscriber_goes_on_with_the_publishers_numbers(site: Site, tmp_path
     outcome = typed("sequences", file, environment=site.databases.environment)
     assert outcome.status == 0, outcome
     assert "no sequence is behind" in typed("sequences", file, environment=site.databases.environment).out
-    assert _next_ids(site) == {"tiny": 6, "plenty": 6, "pairs": 6, "unused": 1, "own": 6}
+    assert _next_ids(site) == {"tiny": 6, "plenty": 6, "pairs": 6, "unused": 1, "own": 6, **dict.fromkeys(_LONG, 1)}

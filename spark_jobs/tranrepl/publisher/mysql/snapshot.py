@@ -101,11 +101,11 @@ class MySqlSnapshotSession:
     def lines(self, chosen: TableRange) -> Iterator[bytes]:
         if not isinstance(chosen, KeyRange):
             raise TypeError(f"{chosen.name}: not a range of keys")
-        yield from self._ask("lines", chosen.article, None, chosen.condition())
+        yield from self._ask("lines", chosen.article, None, chosen)
 
     def rows_of_keys(self, article: RegisteredArticle, keys: Sequence[Values]) -> dict[tuple[str | None, ...], Values]:
         found: dict[tuple[str | None, ...], Values] = {}
-        for line in b"".join(self._ask("lines", article, list(keys), "TRUE")).decode().split("\n")[:-1]:
+        for line in b"".join(self._ask("lines", article, list(keys), None)).decode().split("\n")[:-1]:
             values = values_of_line(line)
             found[tuple(values[at] for at in article.key_positions)] = values
         return found
@@ -302,9 +302,12 @@ class _Answering:
         parts = min(parts, width)
         yield json.dumps([int(least) + width * part // parts for part in range(1, parts)]).encode()
 
-    def _lines(self, article: RegisteredArticle, keys: Sequence[Values] | None, chosen: str) -> Generator[bytes]:
+    def _lines(
+        self, article: RegisteredArticle, keys: Sequence[Values] | None, chosen: KeyRange | None
+    ) -> Generator[bytes]:
         with self._session() as session, session.driver.cursor() as cursor:
-            statement, bound = rows_query(session, article, keys, chosen)
+            among = "TRUE" if chosen is None else chosen.condition()
+            statement, bound = rows_query(session, article, keys, among)
             with closing(texts(session.driver, cursor.mogrify(statement, bound or None))) as found:
                 for lines in found:
                     whole = [it for it in lines if it is not None]

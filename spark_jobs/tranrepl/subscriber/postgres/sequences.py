@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 from psycopg import sql
 
@@ -20,6 +21,7 @@ from tranrepl.subscriber.subscription import SubscriptionKey
 
 IDENTITY_TYPES = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 """Types that an identity column may have, and how many numbers each has below zero."""
+_NAME_BYTES = 63
 _TYPE = """
 SELECT pg_catalog.format_type(atttypid, NULL) FROM pg_catalog.pg_attribute
  WHERE attrelid = pg_catalog.to_regclass(%s) AND attname = %s
@@ -100,7 +102,10 @@ class PostgresSequences:
 
 def own_sequence(table: TableName, column: str) -> sql.Composed:
     """Return the statements that give a column a sequence whose type is none of an identity column."""
-    name = qualified(TableName(table.schema, f"{table.table[:25]}_{column[:25]}_seq"))
+    # The server cuts a long name, and would take two of them for one.
+    digest = sha256(f"{table} {column}".encode()).hexdigest()[:8]
+    named = f"seq_{digest}_{table.table}_{column}".encode()[:_NAME_BYTES].decode(errors="ignore")
+    name = qualified(TableName(table.schema, named))
     return sql.SQL(
         "CREATE SEQUENCE {sequence} OWNED BY {table}.{column}; "
         "ALTER TABLE {table} ALTER COLUMN {column} SET DEFAULT nextval({name}::regclass)"
