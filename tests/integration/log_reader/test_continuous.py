@@ -138,6 +138,7 @@ def test_what_is_committed_meanwhile_is_stored_at_once_and_in_order(site_of_each
     site = site_of_each_kind
     make_transactions(site, 70)
     with continuous_reader(site) as reader:
+        wait_for(lambda: _all_are_registered(site))
         for n in range(100, 110):
             _write_and_wait(site, n)
         result = reader.stop()
