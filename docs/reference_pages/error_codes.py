@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from reference_pages.markdown import item, table
 from tranrepl.error_numbers import Codes, ErrorCodes
 from tranrepl.errors import ErrorKind
-from tranrepl.next_steps import COMMANDS
+from tranrepl.remedies import COMMANDS
 
 _DATABASES: Mapping[Codes, str] = {
     Codes.POSTGRES: "PostgreSQL",

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tranrepl.errors import ConfigurationError, ReplicationError
-from tranrepl.next_steps import Place
+from tranrepl.remedies import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import sent
 from tranrepl_airflow.dag_builder import ADMINISTRATION_SUFFIX

@@ -18,8 +18,8 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.next_steps import Place, usual_file
 from tranrepl.printable import one_event
+from tranrepl.remedies import Place, usual_file
 from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alerts import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.skipped_report import skipped_steps, skipped_warning
-from tranrepl.next_steps import RUNBOOK, Place, named, step_lines
 from tranrepl.printable import one_line
+from tranrepl.remedies import RUNBOOK, Place, named, step_lines
 from tranrepl.settings.alert import AlertLevel
 
 if TYPE_CHECKING:

@@ -31,14 +31,14 @@ def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> J
 
     topology = Topology(request.publication, connections)
     if isinstance(request, LogReaderRequest):
-        from tranrepl.log_reader.agent import idle_result as log_reader_idle
+        from tranrepl.log_reader.probe import idle_result as log_reader_idle
 
         return log_reader_idle(request, topology)
     if isinstance(request, SnapshotRequest):
-        from tranrepl.snapshot.agent import idle_result as snapshot_idle
+        from tranrepl.snapshot.probe import idle_result as snapshot_idle
 
         return snapshot_idle(request, topology)
-    from tranrepl.distribution.agent import idle_result as distribution_idle
+    from tranrepl.distribution.probe import idle_result as distribution_idle
 
     return distribution_idle(request, topology)
 

@@ -22,8 +22,8 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import keep_running
 from tranrepl.jobs.shutdown import Shutdown, ShutdownRequest
 from tranrepl.jobs.skipped_report import skipped_warning
-from tranrepl.next_steps import Place, usual_file
 from tranrepl.printable import counted, one_event
+from tranrepl.remedies import Place, usual_file
 from tranrepl.settings.publication import Publication
 from tranrepl.spark.installation import mixed_pyspark_warning, require_whole_pyspark
 from tranrepl.spark.output import is_chatter, submission_variables

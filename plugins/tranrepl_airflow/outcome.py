@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from tranrepl.errors import ErrorKind, ErrorReport
 from tranrepl.jobs.retry import is_final
-from tranrepl.next_steps import Place, error_block
+from tranrepl.remedies import Place, error_block
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk import BaseOperator, Context
 
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
-from tranrepl.next_steps import Place, usual_file
 from tranrepl.printable import one_event
+from tranrepl.remedies import Place, usual_file
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import alert_early
 from tranrepl_airflow.alerts import AlertEvent, error_alert

@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import BaseModel
 
 from tranrepl.errors import ErrorReport, ReplicationError
-from tranrepl.next_steps import Place
 from tranrepl.printable import counted, one_event
+from tranrepl.remedies import Place
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import tried
 from tranrepl_airflow.dag_builder import SETUP_SUFFIX

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# As in `graph` and `earlier_tasks`, which every process of Airflow would import with this listener.
 _LOG_READER = "log_reader"
 _CHOSEN = "delivered_"
 _RESULT, _ERROR = "return_value", "error"

@@ -241,7 +241,7 @@ class IdleChecks:
 @pytest.fixture
 def idle_checks(monkeypatch: pytest.MonkeyPatch) -> IdleChecks:
     checks = IdleChecks()
-    for name in ("tranrepl.log_reader.agent", "tranrepl.distribution.agent", "tranrepl.snapshot.agent"):
+    for name in ("tranrepl.log_reader.probe", "tranrepl.distribution.probe", "tranrepl.snapshot.probe"):
         agent = types.ModuleType(name)
         agent.__dict__["idle_result"] = checks.find
         monkeypatch.setitem(sys.modules, name, agent)

@@ -24,7 +24,7 @@ from support.processes import free_port
 from support.receivers import Hook, mail_server, web_server
 from support.shell import typed
 from tranrepl.admin.alert_trials import AlertTrial
-from tranrepl.cli.setting_up import tried_alerts
+from tranrepl.cli.setup import tried_alerts
 from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_trials import tried

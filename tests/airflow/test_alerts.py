@@ -27,7 +27,7 @@ from tranrepl.errors import (
     TransientError,
 )
 from tranrepl.jobs.results import JobResult
-from tranrepl.next_steps import Place
+from tranrepl.remedies import Place
 from tranrepl.settings.alert import Alert
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.alert_callbacks import run_is_late

@@ -15,7 +15,7 @@ from support.observed import distribution_rows
 from support.receivers import Hook, web_server
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl.next_steps import Place
+from tranrepl.remedies import Place
 from tranrepl_airflow.alert_callbacks import alert_early
 from tranrepl_airflow.publication_operator import CleanupOperator
 

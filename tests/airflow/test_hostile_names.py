@@ -28,8 +28,8 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.metrics import usable_files
 from tranrepl.errors import DataError, ErrorReport
-from tranrepl.next_steps import Place, error_block, step_lines
 from tranrepl.printable import one_line, printable
+from tranrepl.remedies import Place, error_block, step_lines
 from tranrepl.settings.alert import Alert
 from tranrepl.spark.entry_point import log_to_stderr
 from tranrepl_airflow.alerts import AlertEvent, error_alert

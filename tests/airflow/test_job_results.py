@@ -21,7 +21,7 @@ from support.replication_tasks import (
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, DataError, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.results import JobResult
-from tranrepl.next_steps import Place, error_block
+from tranrepl.remedies import Place, error_block
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.outcome import ReplicationCrashed, ReplicationStopped
 
@@ -64,7 +64,7 @@ def test_an_error_of_the_idle_check_counts_as_the_jobs(
     def refuse(*_: object) -> JobResult:
         raise ConfigurationError("wrong password")
 
-    monkeypatch.setattr(sys.modules["tranrepl.log_reader.agent"], "idle_result", refuse)
+    monkeypatch.setattr(sys.modules["tranrepl.log_reader.probe"], "idle_result", refuse)
     with pytest.raises(ReplicationStopped, match="wrong password"):
         run(log_reader(publication))
     assert ti.pushed["error"]["kind"] == "configuration"

@@ -15,10 +15,10 @@ from pathlib import Path
 from benchmarks.benchmark_site import BenchmarkSite
 from benchmarks.workloads import insert_in_one_transaction
 from support.databases import connection_environment
-from tranrepl.distribution.agent import idle_result as idle_distribution
+from tranrepl.distribution.probe import idle_result as idle_distribution
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.log_reader.probe import idle_result as idle_log_reader
 from tranrepl.spark.shell_submit import submit
 
 MASTER = "local[*]"

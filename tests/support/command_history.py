@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from support.registered import empty_definition
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.bitmask import bitmask
 from tranrepl.model.call_syntax import Values, sent
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
 from tranrepl.model.command_rows import ROW_LAYOUT
-from tranrepl.model.commands import XACT_SEQNO_BYTES, Method, Operation, encode_changed
+from tranrepl.model.commands import XACT_SEQNO_BYTES, Method, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import Generation
@@ -136,7 +137,7 @@ class History:
                 "operation": int(operation),
                 "before": _line(article, before, travels.before if travels else Values.NONE, changed),
                 "after": _line(article, after, travels.after if travels else Values.NONE, changed),
-                "changed": encode_changed([at + 1 for at in changed], len(article.columns))
+                "changed": bitmask([at + 1 for at in changed], len(article.columns))
                 if travels is not None and travels.mask
                 else None,
             }

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import Operation, encode_changed
+from tranrepl.model.bitmask import bitmask
+from tranrepl.model.commands import Operation
 from tranrepl.publisher.log_range import Limits
 
 POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -249,7 +250,7 @@ class ReferenceDecoder:
         if not changed:
             return
         after = [before if after is UNCHANGED else after for before, after in zip(old, new, strict=True)]
-        self._add(article, Operation.UPDATE, old, after, encode_changed(changed, len(places)))
+        self._add(article, Operation.UPDATE, old, after, bitmask(changed, len(places)))
 
     def _truncate(self, cursor: _Cursor) -> None:
         count = cursor.number(">I")

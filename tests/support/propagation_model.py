@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tranrepl.model.commands import Operation, encode_changed
+from tranrepl.model.bitmask import bitmask
+from tranrepl.model.commands import Operation
 
 Row = tuple[str | None, ...]
 Command = tuple[str, Row | None, Row | None, str | None]
@@ -98,7 +99,7 @@ class ArticleModel:
 
     def _sent_update(self, before: Row, after: Row) -> Command:
         changed = [at for at in range(len(after)) if before[at] != after[at]]
-        mask = encode_changed([at + 1 for at in changed], len(after)).hex()
+        mask = bitmask([at + 1 for at in changed], len(after)).hex()
         only_changed = tuple(value if at in changed else None for at, value in enumerate(after))
         match self.upd_cmd:
             case "CALL":

@@ -151,4 +151,4 @@ def run_submitted_jobs_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("tranrepl.cli.agents.submit", submit)
     monkeypatch.setattr(SparkApplication, "submit", lambda _application, request: submit(request, ""))
-    monkeypatch.setattr("tranrepl.cli.validating.submit", submit)
+    monkeypatch.setattr("tranrepl.cli.validate.submit", submit)

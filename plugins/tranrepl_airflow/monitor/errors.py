@@ -15,7 +15,7 @@ from tranrepl.distributor.database.errors import Failure, RecordedError, newest_
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.stored_commands import first_transaction
 from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, VALIDATION_FAILED, ErrorKind
-from tranrepl.next_steps import Place, named, step_lines, with_short_key
+from tranrepl.remedies import Place, named, step_lines, with_short_key
 from tranrepl_airflow.monitor.publications import MonitoredPublication
 
 WITHHELD = "Shown to those who may edit the DAG: it may hold values of rows."

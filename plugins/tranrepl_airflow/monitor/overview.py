@@ -22,7 +22,7 @@ from tranrepl.distributor.database.overview import (
 )
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.errors import ReplicationError
-from tranrepl.next_steps import Place, named
+from tranrepl.remedies import Place, named
 from tranrepl.settings.publication import Publication
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.background_queries import BackgroundQueries, PublisherAnswer, StoreAnswer

@@ -12,9 +12,9 @@ from tranrepl.admin.status.server_answers import PendingAnswer, error_line
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.monitoring.publication import MonitoredRecord, find_publication
 from tranrepl.errors import ReplicationError
-from tranrepl.next_steps import Place, named
-from tranrepl.settings.following import with_registered
+from tranrepl.remedies import Place, named
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registered_names import with_registered
 from tranrepl_airflow.job_connections import resolve_connections
 from tranrepl_airflow.monitor.overview import NOT_SET_UP
 from tranrepl_airflow.monitor.publications import MonitoredPublication

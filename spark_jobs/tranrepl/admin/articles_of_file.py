@@ -10,8 +10,8 @@ from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.settings.following import file_source, follow
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registered_names import file_source, follow
 from tranrepl.topology import Topology
 
 

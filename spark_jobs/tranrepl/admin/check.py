@@ -40,8 +40,8 @@ from tranrepl.model.names import TableName
 from tranrepl.printable import counted
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import why_unknown
-from tranrepl.settings.following import asked_edit, by_file_source, edits, follow
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
+from tranrepl.settings.registered_names import asked_edit, by_file_source, edits, follow
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
 from tranrepl.subscriber.base.subscriber import Subscriber

@@ -14,8 +14,8 @@ from tranrepl.distributor.stale_articles import waits_for_snapshot
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.settings.following import agrees, file_source, with_registered
 from tranrepl.settings.publication import NewTables, Publication, SyncType
+from tranrepl.settings.registered_names import agrees, file_source, with_registered
 from tranrepl.settings.registration import registered_article
 from tranrepl.topology import Topology
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 
 from tranrepl.admin.check import Checked, CheckPurpose
-from tranrepl.admin.model_tables import set_up_distribution_tables
+from tranrepl.admin.replication_tables import set_up_distribution_tables
 from tranrepl.admin.setup import set_up
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord

@@ -10,9 +10,9 @@ from functools import partial
 
 from tranrepl.admin.articles_of_file import following, registered_articles
 from tranrepl.admin.missing_tables import reinitialize_or_stop_missing
-from tranrepl.admin.model_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.admin.old_commands import refuse_old_commands
 from tranrepl.admin.recorded_definitions import articles_as_applied, record_definitions
+from tranrepl.admin.replication_tables import Say, set_up_distribution_tables, set_up_subscriber_tables
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, SubscriptionRecord, UnknownRows
 from tranrepl.distributor.replica_identities import remember_identities
 from tranrepl.distributor.stale_articles import reinitialize_or_stop, reinitialize_or_stop_at

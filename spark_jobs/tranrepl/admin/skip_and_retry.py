@@ -14,7 +14,7 @@ from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import XACT_SEQNO_BYTES
 from tranrepl.model.position import preceding
-from tranrepl.next_steps import FINISH_BATCH, reinitialize_subscription
+from tranrepl.remedies import FINISH_BATCH, reinitialize_subscription
 from tranrepl.topology import Topology
 
 

@@ -12,8 +12,8 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import is_altered
-from tranrepl.settings.following import agrees, put_back
 from tranrepl.settings.publication import Article, PreCreation, Publication, SyncType
+from tranrepl.settings.registered_names import agrees, put_back
 
 _UNREAD = "which the log reader has not read yet"
 

@@ -29,14 +29,14 @@ from tranrepl.cli.output import err, failing_clearly
 from tranrepl.cli.results import raise_first, report
 from tranrepl.cli.run_display import UndeliveredCommands, UnreadLog, showing_run
 from tranrepl.cli.snapshot_display import show_row, showing
-from tranrepl.distribution.agent import idle_result as idle_distribution
+from tranrepl.distribution.probe import idle_result as idle_distribution
 from tranrepl.errors import ErrorReport
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, attempt_repeatedly, deliver_with_retry
-from tranrepl.log_reader.agent import idle_result as idle_log_reader
+from tranrepl.log_reader.probe import idle_result as idle_log_reader
 from tranrepl.model.position import Position
-from tranrepl.snapshot.agent import idle_result as idle_snapshot
+from tranrepl.snapshot.probe import idle_result as idle_snapshot
 from tranrepl.spark.application import SparkApplication
 from tranrepl.spark.shell_submit import Request, submit
 from tranrepl.topology import Topology

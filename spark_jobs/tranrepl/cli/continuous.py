@@ -22,7 +22,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt_repeatedly, keep_running, may_succeed_serially
 from tranrepl.jobs.shutdown import Shutdown, ShutdownRequest, shut_down_by_signals
 from tranrepl.settings.loading import load_publication
-from tranrepl.snapshot.agent import idle_result as idle_snapshot
+from tranrepl.snapshot.probe import idle_result as idle_snapshot
 from tranrepl.spark.application import SparkApplication, with_cores_for_agents
 from tranrepl.topology import Topology
 

@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tranrepl.errors import ReplicationError
-from tranrepl.next_steps import Place, facts, named, step_lines, with_short_key
 from tranrepl.printable import printable
+from tranrepl.remedies import Place, facts, named, step_lines, with_short_key
 
 
 class EscapingConsole(Console):

@@ -15,9 +15,9 @@ from tranrepl.distributor.database.history_rows import did_nothing_but_meet_anot
 from tranrepl.errors import ErrorKind
 from tranrepl.jobs.results import JobResult, TableChange
 from tranrepl.jobs.skipped_report import skipped_warning
-from tranrepl.next_steps import Place
 from tranrepl.printable import a_second, counted, size
-from tranrepl.settings.following import asked_edit
+from tranrepl.remedies import Place
+from tranrepl.settings.registered_names import asked_edit
 
 _STATEMENT = re.compile(r"(Subscriber \S+: )?((table .+: |ran )?[A-Z]{3,} |(created|dropped) ([\d,]+ )?procedures? )")
 

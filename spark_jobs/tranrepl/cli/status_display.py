@@ -27,8 +27,8 @@ from tranrepl.cli.output import out, table_of, with_names
 from tranrepl.distributor.database.overview import WRONG_STATES
 from tranrepl.distributor.tables import RunStatus
 from tranrepl.model.latency import Quantiles
-from tranrepl.next_steps import with_short_key
 from tranrepl.printable import counted, duration, size
+from tranrepl.remedies import with_short_key
 
 _INDENT = 2
 _LONG_OPEN_SECONDS = 60

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tranrepl.cli import (
     administration,
     agents,
-    browsing,
-    measuring,
-    reinitializing,
-    setting_up,
-    starting,
+    browse,
+    init,
+    metrics,
+    reinitialize,
+    setup,
     status,
-    tearing_down,
-    tracing,
-    validating,
+    teardown,
+    trace,
+    validate,
 )
 from tranrepl.cli.app import app
 from tranrepl.spark.without_pandas import leave_pandas_out
@@ -22,16 +22,16 @@ __all__ = [
     "administration",
     "agents",
     "app",
-    "browsing",
-    "measuring",
-    "reinitializing",
+    "browse",
+    "init",
+    "metrics",
+    "reinitialize",
     "run",
-    "setting_up",
-    "starting",
+    "setup",
     "status",
-    "tearing_down",
-    "tracing",
-    "validating",
+    "teardown",
+    "trace",
+    "validate",
 ]
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, AgentRun
 from tranrepl.connections import Connection
-from tranrepl.distribution.agent import is_deliverable
 from tranrepl.distribution.draining import DistributionJob
 from tranrepl.distribution.following import BatchFollowing
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
+from tranrepl.distribution.probe import is_deliverable
 from tranrepl.distribution.sequences import follow_sequences
 from tranrepl.distributor.database import DeliveryState, DistributionDatabase, StateAfter
 from tranrepl.distributor.notifications import Listener

@@ -19,12 +19,12 @@ import pyarrow as pa
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import Batch
 from tranrepl.errors import InternalError, ReplicationError
+from tranrepl.model.arrays import Ints
 from tranrepl.model.clock_difference import ClockDifference, measure, microseconds_of, now_microseconds
 from tranrepl.model.command_rows import xact_seqno_numbers
 from tranrepl.model.latency import BUCKETS_PER_DOUBLING, LAST_BUCKET, Buckets, DeliveredMinute, LatencyByLeg
 from tranrepl.postgres.session import Session, connect
 
-Ints = npt.NDArray[np.int64]
 _MINUTE = 60 * 1_000_000
 _COUNTED_TOGETHER = 4096
 """What NumPy makes of more does not fit into memory that is used again and again, and takes several times as long."""

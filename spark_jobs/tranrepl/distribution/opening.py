@@ -33,10 +33,10 @@ from tranrepl.model.article import RegisteredArticle, newest_definitions
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.next_steps import reinitialize_subscription
+from tranrepl.remedies import REINITIALIZE, reinitialize_subscription
 from tranrepl.schema.redefinition import DESTINATION_CHANGED
-from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication, SyncType
+from tranrepl.settings.registered_names import follow
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import at_same_position, is_before
@@ -105,9 +105,7 @@ class OpenDistribution:
                 f"transaction that {self.database.where} does not know; the last one that it knows of is "
                 f"0x{recorded.hex()}: the Publisher and the distribution database were restored from a backup, and the "
                 "Subscriber is ahead, or another distribution database delivers to it",
-                remedy="`tranrepl reinitialize FILE` takes the Publisher's rows; or "
-                "`tranrepl reinitialize FILE --log-reader`, then `tranrepl validate FILE --repair`, leaves the "
-                "Subscribers' rows and corrects those that differ",
+                remedy=REINITIALIZE,
                 number=MUST_BE_REINITIALIZED,
             )
 

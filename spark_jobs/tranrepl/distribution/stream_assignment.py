@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
 
 from tranrepl.errors import InternalError
+from tranrepl.model.arrays import Bools, Ints, Unsigned
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, Values, sent
 from tranrepl.model.command_rows import xact_seqno_numbers
@@ -26,9 +26,6 @@ from tranrepl.model.row_images import NULL, cells, contents
 from tranrepl.settings.publication import StreamAssignment
 from tranrepl.subscriber.constraints import Constraints, Reference, UniqueKey
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
 Articles = Mapping[int, RegisteredArticle]
 
 VERSION = 2
@@ -124,12 +121,12 @@ def _new_keys(commands: pa.Table, articles: Articles) -> tuple[Ints, pa.StringAr
     return np.concatenate(rows), pa.concat_arrays(keys)
 
 
-def _of_hashes(hashes: Hashes, streams: int) -> Ints:
+def _of_hashes(hashes: Unsigned, streams: int) -> Ints:
     mixed = (hashes * _MIX) >> np.uint64(33)
     return (mixed % np.uint64(streams)).astype(np.int64)
 
 
-def _hashes(names: pa.StringArray) -> Hashes:
+def _hashes(names: pa.StringArray) -> Unsigned:
     """Hash each name by a polynomial over its bytes: the same in every process and for ever, unlike Python's."""
     filled = pc.fill_null(names, "")
     lengths = pc.binary_length(filled).to_numpy().astype(np.int64)

@@ -18,7 +18,7 @@ from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import SUBSCRIPTION_DEACTIVATED, ErrorKind, ErrorReport
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.next_steps import reinitialize_subscription
+from tranrepl.remedies import reinitialize_subscription
 from tranrepl.settings.publication import DistributorSettings
 
 ORPHAN_AGE = timedelta(hours=6)

@@ -13,7 +13,7 @@ from tranrepl import __version__
 from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import msrepl_version
 from tranrepl.errors import ConfigurationError, newer_version
-from tranrepl.next_steps import RUN_SETUP
+from tranrepl.remedies import RUN_SETUP
 
 REVISION = "0001"
 """Alembic's revision of the tables that this version has."""

@@ -6,8 +6,8 @@ import shlex
 
 from tranrepl.errors import ErrorReport
 from tranrepl.jobs.results import JobResult
-from tranrepl.next_steps import Place
 from tranrepl.printable import one_line
+from tranrepl.remedies import Place
 
 
 def skipped_warning(place: Place, result: JobResult) -> str | None:

@@ -16,26 +16,16 @@ import pyarrow.compute as pc
 
 from tranrepl.log_reader.refusal import refuse_left_out, refused_length, refused_truncate
 from tranrepl.log_reader.row_filter import deletes_of, filtered, inserts_of
+from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.bitmask import bitmasks
 from tranrepl.model.call_syntax import Image, Values, sent
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import NO_ARTICLE_ID, XACT_SEQNO_BYTES, Method, Operation
 from tranrepl.model.position import Positions
 from tranrepl.model.propagation import Truncation, UpdatePolicy
 from tranrepl.model.row_images import lines
-from tranrepl.publisher.changes import (
-    LEFT_OUT,
-    NULL,
-    Bools,
-    Buffer,
-    Bytes,
-    Cells,
-    Changes,
-    ChangeSet,
-    Ints,
-    RefusedChange,
-    Transactions,
-)
+from tranrepl.publisher.changes import LEFT_OUT, NULL, Buffer, Cells, Changes, ChangeSet, RefusedChange, Transactions
 from tranrepl.publisher.log_range import RowFilters
 
 _WITH_TEXT = tuple(map(int, (Operation.SCHEMA, Operation.SCRIPT, Operation.TRACER_TOKEN)))
@@ -255,7 +245,7 @@ def _scattered(images: Sequence[Cells | None], offsets: Ints, ranks: Iterable[In
 
 
 def _masks(sets: Sequence[_Rows], order: Ints | None) -> pa.BinaryArray:
-    packed = [np.packbits(it.changed, axis=1, bitorder="little") if it.changed is not None else None for it in sets]
+    packed = [bitmasks(it.changed) if it.changed is not None else None for it in sets]
     widths = _by_row(sets, order, [it.shape[1] if it is not None else 0 for it in packed])
     if not widths.any():
         return pa.nulls(len(widths), pa.binary())

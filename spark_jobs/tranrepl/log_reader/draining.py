@@ -34,7 +34,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
-from tranrepl.settings.following import asked_edit, follow, new_edits
+from tranrepl.settings.registered_names import asked_edit, follow, new_edits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

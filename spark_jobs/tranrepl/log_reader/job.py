@@ -16,11 +16,11 @@ from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import Shutdown, shutdown_at
-from tranrepl.log_reader.agent import pass_over
 from tranrepl.log_reader.draining import LogReader
 from tranrepl.log_reader.following import LogFollowing
 from tranrepl.log_reader.log_handover import is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.log_reader.probe import pass_over
 from tranrepl.log_reader.tracer_tokens import is_token_due, post_token
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.spark.lasting_task import Ending, LastingTask, Why

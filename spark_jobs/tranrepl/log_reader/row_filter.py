@@ -12,9 +12,10 @@ import numpy as np
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.log_reader.refusal import refuse_left_out
+from tranrepl.model.arrays import Bools
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import lines
-from tranrepl.publisher.changes import Bools, Buffer, Cells, Changes, ChangeSet, RefusedChange
+from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet, RefusedChange
 from tranrepl.publisher.log_range import RowFilters, UnclearRowsError
 
 

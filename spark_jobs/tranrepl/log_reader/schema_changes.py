@@ -22,8 +22,8 @@ from tranrepl.model.schema_change import SETUP_TAG, SchemaChange
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.schema.redefinition import DESTINATION_CHANGED, late_columns, redefined, steps, why_unknown
-from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registered_names import follow
 
 _FIRST_IDS = 4
 

@@ -28,8 +28,8 @@ ROW_LAYOUT = pa.schema(
 
 `before` and `after` are images: one line (`row_images`) with a value for each published column, in the Publisher's
 own text form, NULL where the value is NULL or does not travel; values at the end that do not travel may be left off.
-The image itself is NULL where none of it travels. `changed` is the bitmask of an UPDATE (`encode_changed`): it alone
-tells "set to NULL" from "unchanged".
+The image itself is NULL where none of it travels. `changed` is the bitmask of an UPDATE: it alone tells "set to NULL"
+from "unchanged".
 """
 
 ROW_LAYOUT_DDL = (

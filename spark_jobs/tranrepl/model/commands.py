@@ -1,4 +1,4 @@
-"""Changes and commands: operations, propagation methods, call syntaxes, and the bitmask of changed columns."""
+"""Changes and commands: operations, propagation methods, and call syntaxes."""
 
 from __future__ import annotations
 
@@ -66,25 +66,3 @@ class Propagation:
         if self.method is not Method.PROCEDURE:
             return self.method.value
         return " ".join(part for part in (self.syntax, self.procedure) if part)
-
-
-def encode_changed(columns: list[int], count: int) -> bytes:
-    """Encode the changed `columns` (1-based) of `count` published ones as a bitmask of ceil(count/8) bytes.
-
-    Column i is bit (i-1) mod 8 of byte (i-1) div 8, counted from the left: the layout of SQL Server's SCALL and
-    MCALL procedures (`substring(@bitmap, 1, 1) & 2` is column 2).
-    """
-    mask = bytearray((count + 7) // 8)
-    for column in columns:
-        if not 1 <= column <= count:
-            raise ValueError(f"column {column} is not one of 1..{count}")
-        mask[(column - 1) // 8] |= 1 << ((column - 1) % 8)
-    return bytes(mask)
-
-
-def decode_changed(mask: bytes, count: int) -> list[int]:
-    """Return the changed columns (1-based). A longer mask is accepted where its further bits are zero."""
-    columns = [8 * index + bit + 1 for index, byte in enumerate(mask) for bit in range(8) if byte >> bit & 1]
-    if columns and columns[-1] > count:
-        raise ValueError(f"mask 0x{mask.hex()} names column {columns[-1]} of {count}")
-    return columns

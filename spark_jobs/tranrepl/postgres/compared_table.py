@@ -13,8 +13,8 @@ from tranrepl.connections import Connection
 from tranrepl.model.comparison import ComparedEnd, Execute, Pages, Rows, SharedRead, Side
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.shared_snapshot import snapshot_session
 
 
 @dataclass(frozen=True, slots=True)

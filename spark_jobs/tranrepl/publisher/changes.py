@@ -14,13 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.errors import ReplicationError
+from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.schema_change import SchemaChange
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 NULL = -1
 LEFT_OUT = -2

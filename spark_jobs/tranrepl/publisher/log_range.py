@@ -10,10 +10,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from tranrepl.errors import DataError, ErrorReport, ReplicationError
+from tranrepl.model.arrays import Bools
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position, Positions
 from tranrepl.model.schema_change import SchemaChange
-from tranrepl.publisher.changes import Bools, Changes, RefusedChange
+from tranrepl.publisher.changes import Changes, RefusedChange
 from tranrepl.publisher.log_read import ReadFailure
 
 
@@ -25,6 +26,10 @@ class Limits:
     transactions: int
     message_bytes: int
     stop_at: bytes | None = None
+
+
+class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is wrong
+    """A schema change makes a definition, and no number is left for it."""
 
 
 @dataclass(frozen=True, slots=True)

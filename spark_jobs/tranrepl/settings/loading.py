@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from tranrepl.errors import ConfigurationError
-from tranrepl.next_steps import usual_file
+from tranrepl.remedies import usual_file
 from tranrepl.settings.mistakes import Location, Mistake, allowed_keys, describe, key_path, shown, without_login
 from tranrepl.settings.publication import Publication
 from tranrepl.spelling import likeliest

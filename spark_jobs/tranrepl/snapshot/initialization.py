@@ -37,9 +37,9 @@ from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError, TransientE
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
-from tranrepl.next_steps import FINISH_BATCH
 from tranrepl.printable import counted, duration, size
 from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
+from tranrepl.remedies import FINISH_BATCH
 from tranrepl.snapshot.copied_before import copied_before
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
 from tranrepl.snapshot.definitions import (

@@ -10,10 +10,10 @@ from tranrepl.connections import Connection
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.snapshot import TableRange
-from tranrepl.snapshot.agent import recorded
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import LostTasksError
 from tranrepl.snapshot.opening import open_snapshot, open_waiting
+from tranrepl.snapshot.probe import recorded
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:

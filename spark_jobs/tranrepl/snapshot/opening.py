@@ -17,8 +17,8 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import needing_registered_tables, renamed_or_dropped
-from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Article
+from tranrepl.settings.registered_names import follow
 from tranrepl.snapshot.definitions import require_in_force
 from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.snapshot import Snapshot

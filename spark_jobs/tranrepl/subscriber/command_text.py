@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tranrepl.model.article import RegisteredArticle
+from tranrepl.model.bitmask import changed_columns
 from tranrepl.model.call_syntax import Argument, Image, Values, arguments, sent
-from tranrepl.model.commands import Method, Operation, decode_changed
+from tranrepl.model.commands import Method, Operation
 from tranrepl.model.row_images import values
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.script import Script
@@ -58,7 +59,7 @@ def command_text(
         return change_in_words(SchemaChange.model_validate_json(row[Image.AFTER.value]), article.destination)
     passed = arguments(article, operation)
     images = {image: values(row[image.value]) for image in (Image.BEFORE, Image.AFTER) if row[image.value] is not None}
-    changed = decode_changed(row["changed"], len(article.columns)) if row["changed"] is not None else None
+    changed = changed_columns(row["changed"], len(article.columns)) if row["changed"] is not None else None
     text = ",".join(_value(article, operation, argument, images, row["changed"], changed) for argument in passed)
     propagation = article.propagation(operation)
     if propagation.method is Method.PROCEDURE:

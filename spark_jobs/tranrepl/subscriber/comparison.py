@@ -8,7 +8,8 @@ from typing import Protocol
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.commands import Method, Operation, Propagation, encode_changed
+from tranrepl.model.bitmask import bitmask
+from tranrepl.model.commands import Method, Operation, Propagation
 from tranrepl.model.comparison import Checksum, ColumnForm, ComparedEnd
 
 Values = list[str | None]
@@ -43,7 +44,7 @@ class Correction:
         """The bitmap of the columns that an UPDATE sets."""
         if self.changed is None:
             return None
-        return encode_changed([at + 1 for at in self.changed], len(self.article.columns))
+        return bitmask([at + 1 for at in self.changed], len(self.article.columns))
 
 
 class SubscriberComparison(Protocol):

@@ -14,10 +14,10 @@ from itertools import product
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from tranrepl.model.arrays import Bools
 from tranrepl.model.command_rows import xact_seqno_numbers
 from tranrepl.model.commands import Operation
 
@@ -128,9 +128,6 @@ def between_articles(
         if child != parent
         for pair in product(articles_of.get(child, ()), articles_of.get(parent, ()))
     )
-
-
-Bools = npt.NDArray[np.bool_]
 
 
 def behind_another(commands: pa.Table) -> Bools:

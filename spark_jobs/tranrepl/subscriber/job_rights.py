@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tranrepl.model.commands import Method, Operation
 from tranrepl.settings.publication import Article
 
-MODEL_TABLES: Mapping[str, tuple[str, ...]] = {
+RIGHTS_OF_JOBS: Mapping[str, tuple[str, ...]] = {
     "msreplication_subscriptions": ("SELECT", "UPDATE"),
     "msreplication_snapshots": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "mssubscription_articles": ("SELECT", "INSERT", "UPDATE", "DELETE"),

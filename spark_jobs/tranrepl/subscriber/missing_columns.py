@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
-from tranrepl.next_steps import RUN_SETUP
+from tranrepl.remedies import RUN_SETUP
 from tranrepl.settings.publication import Article
 
 

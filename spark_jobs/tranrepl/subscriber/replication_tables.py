@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from tranrepl import __version__
 from tranrepl.errors import ConfigurationError, newer_version
-from tranrepl.next_steps import RUN_SETUP
+from tranrepl.remedies import RUN_SETUP
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 METADATA = sa.MetaData()
@@ -111,7 +111,7 @@ VERSION = sa.Table(
     sa.Column("version", _text(64), nullable=False),
     _time(),
 )
-MODEL_TABLES = tuple(METADATA.tables)
+REPLICATION_TABLES = tuple(METADATA.tables)
 """Names of the model's tables."""
 
 

@@ -15,7 +15,7 @@ from tranrepl.errors import ConfigurationError, FencedError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.position import next_mark, seqnos_of_one_place
-from tranrepl.next_steps import FINISH_BATCH
+from tranrepl.remedies import FINISH_BATCH
 from tranrepl.settings.publication import Article, PreCreation
 
 

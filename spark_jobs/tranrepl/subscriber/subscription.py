@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tranrepl.errors import ConfigurationError, FencedError
-from tranrepl.next_steps import RUN_SETUP
+from tranrepl.remedies import RUN_SETUP
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Comparison, Difference, DifferingRow
+from tranrepl.model.arrays import Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.comparison import ComparedEnd, Rows
 from tranrepl.validation.reading import Reader
-
-Numbers = npt.NDArray[np.int64]
 
 _ROWS_A_BUCKET = 512
 _FEWEST_BUCKETS = 256
@@ -130,7 +129,7 @@ def _bucket_count(rows: int) -> int:
     return min(max(wanted, _FEWEST_BUCKETS), _MOST_BUCKETS)
 
 
-def _buckets(reader: Reader, compared: ComparedArticle, buckets: int) -> tuple[Numbers, Numbers]:
+def _buckets(reader: Reader, compared: ComparedArticle, buckets: int) -> tuple[Ints, Ints]:
     """Return rows and checksum of each bucket at both ends, shape (buckets, 2) each."""
     reads = [
         (at, end.read(end.side.buckets(buckets, part))) for at, end in enumerate(compared.ends) for part in end.parts
@@ -144,7 +143,7 @@ def _buckets(reader: Reader, compared: ComparedArticle, buckets: int) -> tuple[N
     return sums
 
 
-def _chunks(buckets: Numbers, rows: Numbers) -> Iterator[list[int]]:
+def _chunks(buckets: Ints, rows: Ints) -> Iterator[list[int]]:
     """Yield buckets of up to `_ROWS_AT_ONCE` rows together; a larger one by itself."""
     chunk: list[int] = []
     weight = 0
@@ -160,7 +159,7 @@ def _chunks(buckets: Numbers, rows: Numbers) -> Iterator[list[int]]:
 
 def _different_numbers(
     reader: Reader, compared: ComparedArticle, buckets: int, chosen: Sequence[int]
-) -> dict[Difference, Numbers]:
+) -> dict[Difference, Ints]:
     """Return the numbers of the keys whose rows differ."""
     answers = reader.read([end.read(end.side.numbers(buckets, chosen)) for end in compared.ends])
     publisher, subscriber = (_pairs(rows) for rows in answers)
@@ -182,7 +181,7 @@ def _pairs(rows: Rows) -> npt.NDArray[np.void]:
     return np.array(rows, dtype=_PAIR) if rows else np.zeros(0, _PAIR)
 
 
-def _repeated(subscriber: npt.NDArray[np.void], publisher: npt.NDArray[np.void]) -> Numbers:
+def _repeated(subscriber: npt.NDArray[np.void], publisher: npt.NDArray[np.void]) -> Ints:
     """Return the keys of rows that the Subscriber has more often: its table may lack the key."""
     keys, counts = np.unique(subscriber["key"], return_counts=True)
     return np.intersect1d(keys[counts > 1], publisher["key"])

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
-from tranrepl.distribution import agent as distribution_agent, job as distribution_job
+from tranrepl.distribution import job as distribution_job, probe as distribution_probe
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, deliver_with_retry, may_pass
-from tranrepl.log_reader import agent as log_reader_agent, job as log_reader_job
+from tranrepl.log_reader import job as log_reader_job, probe as log_reader_probe
 from tranrepl.log_reader.continuity import find_break
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
@@ -132,7 +132,7 @@ class SyncPoint:
 
     def _read_log(self) -> JobResult:
         request = LogReaderRequest(publication=self.request.publication)
-        idle = log_reader_agent.idle_result(request, self.topology)
+        idle = log_reader_probe.idle_result(request, self.topology)
         return idle or log_reader_job.run(self.spark, request, self.topology.connections)
 
     def _deliver_up_to(self, snapshot: Snapshot) -> bytes | None:
@@ -152,7 +152,7 @@ class SyncPoint:
             mode=mode,
             deliver_stopped=True,
         )
-        idle = distribution_agent.idle_result(request, self.topology)
+        idle = distribution_probe.idle_result(request, self.topology)
         result = idle or distribution_job.run(self.spark, request, self.topology.connections)
         self.delivered.append(result)
         return result

@@ -18,7 +18,7 @@ from support.observed import distribution_rows
 from support.shell import Outcome, publication_file, run_submitted_jobs_here, typed
 from support.site import Site
 from support.spark_here import SparkHere
-from tranrepl.next_steps import RUNBOOK
+from tranrepl.remedies import RUNBOOK
 
 _RUNBOOK = (CHECKOUT / RUNBOOK).read_text(encoding="utf-8")
 _FILE_IN_RUNBOOK = "dags/publications/purchasing.yaml"

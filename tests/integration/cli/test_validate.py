@@ -26,7 +26,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 def shell(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """Return `tranrepl validate` with its job on the shared Spark session instead of one of its own."""
     monkeypatch.setattr(
-        "tranrepl.cli.validating.submit", lambda request, _: job.run(site.spark, request, site.connections)
+        "tranrepl.cli.validate.submit", lambda request, _: job.run(site.spark, request, site.connections)
     )
     file = publication_file(tmp_path, [{"source": "public.item", "filter": "region <> 0"}])
     site.at_publisher(f"CREATE TABLE item ({COLUMNS})")

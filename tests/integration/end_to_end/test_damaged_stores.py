@@ -36,7 +36,7 @@ from tranrepl.admin.status import status
 from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport
 from tranrepl.jobs.requests import Repair
-from tranrepl.next_steps import Place, next_steps
+from tranrepl.remedies import Place, next_steps
 
 
 def test_a_store_that_is_full_stops_the_log_reader_and_loses_nothing(site: Site, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import TransientError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.imported_snapshot import snapshot_session
+from tranrepl.postgres.shared_snapshot import snapshot_session
 from tranrepl.publisher.postgres.exported_snapshot import exported_snapshot
 from tranrepl.publisher.postgres.snapshot_session import PostgresSnapshotSession, hold_tables
 

@@ -16,8 +16,8 @@ from conftest import DatabasesFactory
 from support.in_process import read_commands
 from support.site import Site, execute
 from tranrepl.jobs.requests import LogReaderRequest
-from tranrepl.log_reader.agent import idle_result
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
+from tranrepl.log_reader.probe import idle_result
 from tranrepl.publisher.postgres import log_probe, message_secret, slot as slots
 
 _ROWS = 60_000

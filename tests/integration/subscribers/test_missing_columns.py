@@ -21,7 +21,7 @@ from support.whole_run import good_run, whole_run
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorReport
-from tranrepl.next_steps import Place, named
+from tranrepl.remedies import Place, named
 
 _STEP = re.compile(r"(?P<statement>(?:ALTER|EXEC) [^;]*);|(?P<command>`tranrepl [^`]*`)")
 

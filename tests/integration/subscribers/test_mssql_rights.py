@@ -24,7 +24,7 @@ from tranrepl.errors import JobRightError, MissingRightError
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
-from tranrepl.subscriber.job_rights import MODEL_TABLES
+from tranrepl.subscriber.job_rights import RIGHTS_OF_JOBS
 from tranrepl.subscriber.registry import dialect_of
 
 _PART = "Subscriber, where it is SQL Server, after setup"
@@ -127,7 +127,7 @@ def _limited(database: Connection, login: str, password: str) -> Connection:
 
 def _let_see(database: Connection, login: str, *tables: str) -> None:
     """Give the login the right to read each table: Babelfish shows no other one to it."""
-    mssql_execute(database, *(f"GRANT SELECT ON [dbo].[{it}] TO [{login}]" for it in (*tables, *MODEL_TABLES)))
+    mssql_execute(database, *(f"GRANT SELECT ON [dbo].[{it}] TO [{login}]" for it in (*tables, *RIGHTS_OF_JOBS)))
 
 
 def _lines(connection: Connection, tables: PublishedTables) -> list[str]:
@@ -188,7 +188,7 @@ def test_tables_that_a_sql_server_login_does_not_see_are_told_with_its_grants(
     owner.set_up()
     limited = _site(ends, _limited(mssql_database, mssql_login, password), tmp_path)
     problems = check(limited.topology).problems
-    names = ", ".join(f"[dbo].[{it}]" for it in sorted(["customer", "orders", *MODEL_TABLES]))
+    names = ", ".join(f"[dbo].[{it}]" for it in sorted(["customer", "orders", *RIGHTS_OF_JOBS]))
     assert [(it.message, type(it)) for it in problems] == [
         (f"Subscriber reporting: user {mssql_login} may not see tables that are there: {names}", MissingRightError),
         (f"Subscriber reporting: user {mssql_login} may not apply commands", JobRightError),

@@ -20,6 +20,7 @@ from support.validated_site import ROWS, ComparedVendor, Subscriber, article_of,
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, ErrorKind
 from tranrepl.jobs.requests import Repair
+from tranrepl.model.arrays import Ints
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.mariadb import comparison_statements as mariadb_comparison
 from tranrepl.validation import differences
@@ -192,7 +193,7 @@ def test_a_table_altered_at_mariadb_ends_its_validation_and_no_session_waits_for
     with ThreadPoolExecutor(1) as executor:
         altering: list[Future[object]] = []
 
-        def buckets(*arguments: Any) -> tuple[differences.Numbers, differences.Numbers]:
+        def buckets(*arguments: Any) -> tuple[Ints, Ints]:
             alter = ["SET lock_wait_timeout = 20", "ALTER TABLE moment ADD COLUMN extra int"]
             altering.append(executor.submit(mariadb.execute, *alter, database=mariadb_database))
             while not mariadb.execute(_WAITING):

@@ -61,7 +61,7 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 @pytest.fixture
 def shell(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     monkeypatch.setattr(
-        "tranrepl.cli.validating.submit", lambda request, _: job.run(site.spark, request, site.connections)
+        "tranrepl.cli.validate.submit", lambda request, _: job.run(site.spark, request, site.connections)
     )
     file = publication_file(tmp_path, list(_ARTICLES))
     environment = {**site.databases.environment, "COLUMNS": "80"}

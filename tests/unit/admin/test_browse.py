@@ -8,7 +8,8 @@ import pytest
 
 from support.registered import unused_fields
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
-from tranrepl.model.commands import Operation, encode_changed
+from tranrepl.model.bitmask import bitmask
+from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.capabilities import NameLimit
@@ -61,7 +62,7 @@ def _update(article: RegisteredArticle, key: dict[int, str], changed: dict[int, 
     return {
         "before": _line([key.get(number) for number in range(1, count + 1)]),
         "after": _line([changed.get(number) for number in range(1, count + 1)]),
-        "changed": encode_changed(sorted(changed), count),
+        "changed": bitmask(sorted(changed), count),
     }
 
 

@@ -19,7 +19,8 @@ from support.example_counts import examples
 from support.pgoutput_reference import UNCHANGED, Cell, Columns, ReferenceDecoder, Row
 from support.registered import unused_fields
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
-from tranrepl.model.commands import Method, Operation, Propagation, encode_changed
+from tranrepl.model.bitmask import bitmask
+from tranrepl.model.commands import Method, Operation, Propagation
 from tranrepl.model.names import TableName
 from tranrepl.publisher.changes import Buffer, Cells, Changes
 from tranrepl.publisher.log_range import Limits
@@ -223,7 +224,7 @@ class _Read:
                     "operation": int(it.operation),
                     "before": _texts_of(changes.buffer, it.before, at),
                     "after": _texts_of(changes.buffer, it.after, at),
-                    "changed": None if it.changed is None else encode_changed(changed, len(it.article.columns)),
+                    "changed": None if it.changed is None else bitmask(changed, len(it.article.columns)),
                 }
             )
 

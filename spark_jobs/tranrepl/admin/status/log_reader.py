@@ -10,8 +10,8 @@ from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.log_reader.continuity import find_break
-from tranrepl.next_steps import Place
 from tranrepl.publisher.publisher import RetainedLog
+from tranrepl.remedies import Place
 from tranrepl.topology import Topology
 
 _APPLICATION = "tranrepl status"

@@ -11,7 +11,7 @@ from tranrepl.distributor.database import RecordedError
 from tranrepl.distributor.database.overview import WRONG_STATES, NewestRun, SubscriptionState
 from tranrepl.errors import ErrorReport
 from tranrepl.model.latency import Leg, Quantiles
-from tranrepl.next_steps import Place, named, step_lines
+from tranrepl.remedies import Place, named, step_lines
 
 Part = TypeVar("Part", bound=BaseModel)
 

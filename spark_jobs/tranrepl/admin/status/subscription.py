@@ -19,9 +19,9 @@ from tranrepl.distributor.stored_commands import StoredCount, count_after
 from tranrepl.distributor.tables import WITHOUT_SNAPSHOT, SubscriptionStatus as RegisteredStatus
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.latency import together
-from tranrepl.next_steps import Place
-from tranrepl.settings.following import with_registered
+from tranrepl.remedies import Place
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registered_names import with_registered
 from tranrepl.topology import Topology
 
 MEASURED_MINUTES = 10

@@ -20,9 +20,9 @@ from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
-from tranrepl.next_steps import RUN_SETUP
-from tranrepl.settings.following import agrees, by_file_source, with_registered
+from tranrepl.remedies import RUN_SETUP
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registered_names import agrees, by_file_source, with_registered
 
 
 class Articles:

@@ -23,8 +23,8 @@ from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError, TransientError
 from tranrepl.model.clock_difference import ClockDifference, measure
-from tranrepl.next_steps import RUN_SETUP
 from tranrepl.postgres.session import Session, connect, translated_errors
+from tranrepl.remedies import RUN_SETUP
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _NOT_MIGRATED_STATES = ("42P01", "42703")

@@ -26,7 +26,7 @@ from tranrepl.distributor.tables import (
 from tranrepl.distributor.version import DatabaseVersion, refuse_another, require_current
 from tranrepl.errors import ConfigurationError, FencedError, MustBeReinitializedError
 from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.next_steps import RUN_SETUP
+from tranrepl.remedies import RUN_SETUP
 from tranrepl.settings.publication import Publication
 
 

@@ -17,7 +17,7 @@ from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import SubscriptionStatus, msarticle_subscriptions, mspublications, mssubscriptions
 from tranrepl.errors import MUST_BE_REINITIALIZED, ConfigurationError, FencedError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.next_steps import reinitialize_subscription
+from tranrepl.remedies import reinitialize_subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.tables import SubscriptionStatus, mssubscriptions
 from tranrepl.errors import ConfigurationError
-from tranrepl.next_steps import RUN_SETUP
+from tranrepl.remedies import RUN_SETUP
 
 
 @dataclass(frozen=True, slots=True)

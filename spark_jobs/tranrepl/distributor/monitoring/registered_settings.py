@@ -12,8 +12,8 @@ from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.tables import ArticleStatus
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.settings.following import by_file_source, registered_names, with_registered
 from tranrepl.settings.publication import Article, Publication
+from tranrepl.settings.registered_names import by_file_source, registered_names, with_registered
 
 _SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
 _NOT_REGISTERED = "It is not registered: run tranrepl setup FILE"

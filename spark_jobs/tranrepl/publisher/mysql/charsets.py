@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tranrepl.publisher.changes import Bytes, Ints
+from tranrepl.model.arrays import Bytes, Ints
 
 BINARY = "binary"
 _UTF8 = ("utf8", "utf8mb3", "utf8mb4", "ascii")

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 import numpy as np
 
 from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, DataError, MustBeReinitializedError
+from tranrepl.model.arrays import Ints
 from tranrepl.model.position import MARKS
 from tranrepl.mysql.session import Session, translated_errors
-from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import Ints
 from tranrepl.publisher.continuity import RegisteredLog
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, OFFSET_BITS, EventBlock, EventType, LogCursor
@@ -28,6 +27,7 @@ from tranrepl.publisher.mysql.positions import (
 )
 from tranrepl.publisher.mysql.server import ServerLog
 from tranrepl.publisher.mysql.table_maps import Flavor
+from tranrepl.remedies import REINITIALIZE
 
 _BETWEEN = (
     *(EventType.FORMAT_DESCRIPTION, EventType.PREVIOUS_GTIDS, EventType.ROTATE, EventType.STOP, EventType.HEARTBEAT),

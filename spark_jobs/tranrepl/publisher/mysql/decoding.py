@@ -8,29 +8,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tranrepl.errors import DataError
+from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION, MARKS
-from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import (
-    Bools,
-    Buffer,
-    Bytes,
-    Cells,
-    Changes,
-    ChangeSet,
-    Ints,
-    RefusedChange,
-    Transactions,
-    cells_differ,
-)
+from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet, RefusedChange, Transactions, cells_differ
 from tranrepl.publisher.mysql.charsets import Charsets
 from tranrepl.publisher.mysql.column_types import is_of_type
 from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, EventBlock, EventType, tagged_commit_time
 from tranrepl.publisher.mysql.row_places import ImageLayout, row_starts
 from tranrepl.publisher.mysql.table_maps import Flavor, LoggedTable, read_table_map
 from tranrepl.publisher.mysql.value_text import column_texts
+from tranrepl.remedies import REINITIALIZE
 
 OPERATIONS = {
     EventType.WRITE_V1: Operation.INSERT,

@@ -17,12 +17,12 @@ import pymysql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import MustBeReinitializedError, ReplicationError, TransientError
+from tranrepl.model.arrays import Bytes
 from tranrepl.mysql.session import Session, connect, translate
-from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import Bytes
 from tranrepl.publisher.mysql.groups import torn_group
 from tranrepl.publisher.mysql.packets import END, ERROR, HEADER, LARGEST, joined
 from tranrepl.publisher.mysql.table_maps import Flavor
+from tranrepl.remedies import REINITIALIZE
 
 _COM_BINLOG_DUMP = 0x12
 _NON_BLOCKING = 1

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import DataError
-from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import Bools, Bytes, Ints
+from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.publisher.mysql.row_places import LogBytes
 from tranrepl.publisher.mysql.table_maps import Flavor, Reader
+from tranrepl.remedies import REINITIALIZE
 
 HEADER_BYTES = 19
 _CHECKSUM_BYTES = 4

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tranrepl.errors import DataError
-from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import Bools, Ints
+from tranrepl.model.arrays import Bools, Ints
 from tranrepl.publisher.mysql.events import (
     COMPRESSED,
     GTIDS,
@@ -29,6 +28,7 @@ from tranrepl.publisher.mysql.events import (
 )
 from tranrepl.publisher.mysql.row_places import LogBytes
 from tranrepl.publisher.mysql.table_maps import Flavor, Reader
+from tranrepl.remedies import REINITIALIZE
 
 _SAVEPOINT = re.compile(
     rb"\s*(SAVEPOINT|ROLLBACK\s+(?:WORK\s+)?TO(?:\s+SAVEPOINT)?)\s+(.+?)\s*$", re.IGNORECASE | re.DOTALL

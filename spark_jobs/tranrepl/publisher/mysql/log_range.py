@@ -11,23 +11,15 @@ from functools import cached_property, partial
 import numpy as np
 
 from tranrepl.errors import ConfigurationError, DataError, MustBeReinitializedError, ReplicationError
+from tranrepl.model.arrays import Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import MARKS, Position
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.mysql.session import connect
-from tranrepl.next_steps import REINITIALIZE
-from tranrepl.publisher.changes import (
-    Buffer,
-    Changes,
-    ChangeSet,
-    Ints,
-    PlacedSchemaChange,
-    RefusedChange,
-    Transactions,
-)
-from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, RowFilters, TooLong
+from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, PlacedSchemaChange, RefusedChange, Transactions
+from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, NeedsArticleId, Refusal, RowFilters, TooLong
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
 from tranrepl.publisher.mysql.dump import dumping
 from tranrepl.publisher.mysql.events import (
@@ -55,9 +47,10 @@ from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun
 from tranrepl.publisher.mysql.positions import FIRST_EVENT, BinlogPositions, file_of, offset_of, place_of, position_of
 from tranrepl.publisher.mysql.row_filters import MySqlRowFilters
 from tranrepl.publisher.mysql.row_places import LogBytes
-from tranrepl.publisher.mysql.schema_changes import Followed, NeedsArticleId, followed
+from tranrepl.publisher.mysql.schema_changes import Followed, followed
 from tranrepl.publisher.mysql.server import ServerLog
 from tranrepl.publisher.mysql.statements import Effect, hides_rows, meaning, meanings
+from tranrepl.remedies import REINITIALIZE
 
 _HELD_BYTES = 16 << 20
 """A plain group that is larger is passed on in parts, before its end has come."""

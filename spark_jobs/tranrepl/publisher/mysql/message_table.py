@@ -16,10 +16,10 @@ from tranrepl.model.commands import NO_ARTICLE_ID, Method, Propagation
 from tranrepl.model.names import TableName
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.mysql.session import Session, account, error_number, error_text, translate, translated_errors
-from tranrepl.next_steps import RUN_SETUP
 from tranrepl.publisher.messages import MessageKind
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.publisher import Removal, RemovalStep
+from tranrepl.remedies import RUN_SETUP
 
 MESSAGES = TableName("tranrepl", "message")
 PUBLICATION = "tranrepl.publication"

@@ -29,7 +29,6 @@ from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.mysql.auto_increment import counting_columns
 from tranrepl.mysql.session import Session, account, translated_errors
-from tranrepl.next_steps import REINITIALIZE
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.messages import MessageKind
@@ -59,6 +58,7 @@ from tranrepl.publisher.mysql.server_check import READING, kept_for, right_probl
 from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot, too_long
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.publisher import NO_PARTITIONS, Danger, LogHealth, Probe, Removal, RetainedLog, Say, Tables
+from tranrepl.remedies import REINITIALIZE
 from tranrepl.settings.publication import Article
 from tranrepl.spelling import likeliest
 

@@ -19,10 +19,10 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tranrepl.errors import DataError
+from tranrepl.model.arrays import Bools, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.mysql.session import Session, error_number, error_text, quoted, translated_errors
-from tranrepl.publisher.changes import Bools, Ints
 from tranrepl.publisher.mysql.column_types import DeclaredType, declared
 
 _ALLOWED = (

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tranrepl.errors import DataError
-from tranrepl.publisher.changes import NULL, Bools, Bytes, Ints
+from tranrepl.model.arrays import Bools, Bytes, Ints
+from tranrepl.publisher.changes import NULL
 from tranrepl.publisher.mysql.table_maps import LoggedColumn, LoggedTable
 
 

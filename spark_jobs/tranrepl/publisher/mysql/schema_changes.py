@@ -20,6 +20,7 @@ from tranrepl.model.names import TableName
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import DefinedColumn, TableDefinition
 from tranrepl.mysql.session import Session, connect, error_number, quoted, translated_errors
+from tranrepl.publisher.log_range import NeedsArticleId
 from tranrepl.publisher.mysql.catalogue import column_number, describe_tables, table_problems
 from tranrepl.publisher.mysql.column_types import DeclaredType, declared
 from tranrepl.publisher.mysql.dump import dumping
@@ -42,10 +43,6 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?P<time> \d\d:\d\d:\d\d(?:\.(?P<fraction>
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 _NUMBERS = (*_INTEGERS, "decimal", "float", "double")
 _VARYING = ("varchar", "tinytext", "text", "mediumtext", "longtext")
-
-
-class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is wrong
-    """A schema change makes a definition, and no number is left for it."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.errors import DataError
-from tranrepl.publisher.changes import NULL, Bytes, Ints
+from tranrepl.model.arrays import Bytes, Ints
+from tranrepl.publisher.changes import NULL
 from tranrepl.publisher.mysql.charsets import BINARY, Charsets, is_utf8
 from tranrepl.publisher.mysql.json_text import json_text
 from tranrepl.publisher.mysql.row_places import LogBytes

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import pq
 
+from tranrepl.model.arrays import Ints
 from tranrepl.postgres.session import Session, translate
-from tranrepl.publisher.changes import Buffer, Ints
+from tranrepl.publisher.changes import Buffer
 from tranrepl.publisher.postgres.relations import read_relation
 
 _BOOLEAN, _BYTEA, _BPCHAR, _VARCHAR, _TEXT, _NAME, _JSON, _JSONB, _TSQUERY = 16, 17, 1042, 1043, 25, 19, 114, 3802, 3615

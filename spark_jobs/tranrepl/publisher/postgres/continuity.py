@@ -17,13 +17,13 @@ from psycopg.errors import FeatureNotSupported, InsufficientPrivilege, ObjectNot
 from tranrepl.connections import Connection
 from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, InternalError, MustBeReinitializedError
 from tranrepl.model.position import Position
-from tranrepl.next_steps import REINITIALIZE
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_of, lsn_text, position_of, seqno_of
 from tranrepl.publisher.postgres.replication_session import replication_session
 from tranrepl.publisher.postgres.slot import STANDBY_SECONDS, ReplicationSlot, Slot, log
 from tranrepl.publisher.postgres.standby_slots import standby_behind, wait_for_standbys, waiting_for
+from tranrepl.remedies import REINITIALIZE
 
 _NO_TIME = datetime.max.replace(tzinfo=UTC)
 

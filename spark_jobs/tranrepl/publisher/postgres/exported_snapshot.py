@@ -31,8 +31,8 @@ from tranrepl.postgres.comparison_forms import publisher_column
 from tranrepl.postgres.comparison_statements import PostgresSide
 from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.giving_way import giving_way
-from tranrepl.postgres.imported_snapshot import export_snapshot, snapshot_session
 from tranrepl.postgres.session import Session, connect, translate, translated_errors
+from tranrepl.postgres.shared_snapshot import export_snapshot, snapshot_session
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_number, position_of
 from tranrepl.publisher.postgres.partitions import tables_with_rows, whole_table

@@ -13,12 +13,13 @@ import numpy as np
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.arrays import Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.changes import Buffer, Bytes, Ints
-from tranrepl.publisher.log_range import SchemaReading
+from tranrepl.publisher.changes import Buffer
+from tranrepl.publisher.log_range import NeedsArticleId, SchemaReading
 from tranrepl.publisher.messages import Message, MessageKind, due_definitions
 from tranrepl.publisher.postgres.dialect import PostgresDialect
 from tranrepl.publisher.postgres.lsn import lsn_of, position_of
@@ -66,10 +67,6 @@ class SchemaStop(Exception):  # noqa: N818 — it is no error of its own, it car
     def __init__(self, error: ConfigurationError) -> None:
         super().__init__(error.message)
         self.error = error
-
-
-class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is wrong
-    """A schema change makes a definition, and no number is left for it."""
 
 
 class NeedsDefinitions(NeedsArticleId):

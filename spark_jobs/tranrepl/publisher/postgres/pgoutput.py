@@ -14,30 +14,26 @@ import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
-from tranrepl.next_steps import RUN_SETUP
 from tranrepl.publisher.changes import (
     LEFT_OUT,
     NULL,
-    Bools,
     Buffer,
-    Bytes,
     Cells,
     Changes,
     ChangeSet,
-    Ints,
     PlacedMessage,
     PlacedSchemaChange,
     Transactions,
     cells_differ,
 )
-from tranrepl.publisher.log_range import Limits
+from tranrepl.publisher.log_range import Limits, NeedsArticleId
 from tranrepl.publisher.messages import FoundMessage, FoundMessages, MessageReader
 from tranrepl.publisher.postgres.logged_tables import (
     BatchTables,
     LoggedTables,
-    NeedsArticleId,
     NeedsDefinitions,
     SchemaMessages,
     SchemaStop,
@@ -50,6 +46,7 @@ from tranrepl.publisher.postgres.signed_messages import (
     read_messages,
     told_unsigned,
 )
+from tranrepl.remedies import RUN_SETUP
 
 _POSTGRES_EPOCH_US = 946_684_800_000_000
 _OPERATIONS = max(Operation) + 1

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tranrepl.model.arrays import Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.position import FIRST_POSITION
-from tranrepl.publisher.changes import Ints
 from tranrepl.publisher.postgres.lsn import lsn_of
 from tranrepl.publisher.postgres.old_rows import may_lack_values, old_rows_problem
 

@@ -13,7 +13,6 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
@@ -22,15 +21,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tranrepl.errors import DataError, ErrorDetails
+from tranrepl.model.arrays import Bools
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.source_sql import read_condition
 from tranrepl.model.table_definition import labels_follow
 from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.publisher.log_range import UnclearRowsError
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 _REMEMBERED = 10_000
 _REMEMBERED_BYTES = 8 * 1024 * 1024

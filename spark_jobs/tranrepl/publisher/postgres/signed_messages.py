@@ -18,10 +18,11 @@ import numpy as np
 from psycopg.errors import InsufficientPrivilege
 
 from tranrepl.errors import ConfigurationError
+from tranrepl.model.arrays import Bytes, Ints
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.rights import lacking_right, our_role, quoted_role
 from tranrepl.postgres.session import Session, translated_errors
-from tranrepl.publisher.changes import Buffer, Bytes, Ints
+from tranrepl.publisher.changes import Buffer
 from tranrepl.publisher.messages import Message, MessageKind
 from tranrepl.publisher.postgres.message_secret import XIDS, MessageSecret, read_secrets
 

@@ -15,12 +15,12 @@ from psycopg.errors import QueryCanceled
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError, TransientError
-from tranrepl.next_steps import REINITIALIZE
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.printable import size
 from tranrepl.publisher.postgres.lsn import lsn_number, lsn_text
 from tranrepl.publisher.postgres.standby_slots import wait_for_standbys
 from tranrepl.publisher.publisher import Danger, OpenTransaction, RetainedLog
+from tranrepl.remedies import REINITIALIZE
 
 PLUGIN = "pgoutput"
 _ADVANCE_TIMEOUT = "30min"

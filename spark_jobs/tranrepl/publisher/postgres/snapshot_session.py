@@ -17,8 +17,8 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.postgres.catalogue import describe_table, qualified
 from tranrepl.postgres.comparison_forms import select_rows_of_keys
 from tranrepl.postgres.composed_sql import condition_sql
-from tranrepl.postgres.imported_snapshot import snapshot_session
 from tranrepl.postgres.session import Session, translate, translated_errors
+from tranrepl.postgres.shared_snapshot import snapshot_session
 from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.publisher.postgres.oversized_messages import reaches_the_limit
 from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table

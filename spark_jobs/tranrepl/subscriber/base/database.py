@@ -139,7 +139,7 @@ class SqlDatabase:
         """Return whether a table of the model's is there."""
         return sa.inspect(session).has_table(table.name)
 
-    def model_columns(self, session: sa.Connection, names: Sequence[str]) -> Mapping[str, Collection[str]]:
+    def replication_columns(self, session: sa.Connection, names: Sequence[str]) -> Mapping[str, Collection[str]]:
         """Return the columns of the tables that are there under these names, where the model's are."""
         found = self.catalogue(session).destinations([(None, it) for it in names])
         return {name: it.columns.keys() for (_, name), it in found.items() if it.refusal is None}
@@ -297,11 +297,11 @@ class SqlDatabase:
         return True
 
     def right_problems(
-        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
+        self, session: sa.Connection, where: str, tables: PublishedTables, replication_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
         """Yield what our login lacks of the rights that setup and deliveries need, as far as it tells, and settings of
         the server that keep it from taking commands."""
-        del session, where, tables, model_tables
+        del session, where, tables, replication_tables
         yield from ()
 
     def grant_of_texts(self, session: sa.Connection) -> str | None:

@@ -15,7 +15,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.settings.publication import Apply
 from tranrepl.subscriber.applier_options import AS_CONFIGURED, Applied, ApplierOptions
 from tranrepl.subscriber.base.applier import Applier, naming_change
-from tranrepl.subscriber.base.committed_changes import CommittedChanges
+from tranrepl.subscriber.base.committing_ddl import CommittedChanges
 from tranrepl.subscriber.base.database import SqlDatabase, translated_errors
 from tranrepl.subscriber.base.destination import parents_first_among
 from tranrepl.subscriber.base.key_changes import UnfitRows

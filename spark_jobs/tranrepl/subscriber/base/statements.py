@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from tranrepl.model.bitmask import changed_columns
 from tranrepl.model.call_syntax import Argument, Image, arguments, key_arguments
-from tranrepl.model.commands import Method, Operation, decode_changed
+from tranrepl.model.commands import Method, Operation
 from tranrepl.model.row_images import values
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.execution import CALLS_PROCEDURE, SETS_IDENTITY
@@ -94,7 +95,7 @@ def shape_of(command: Command, target: SqlTarget) -> Shape:
     changed: tuple[int, ...] | None = None
     if command.operation is Operation.UPDATE and not is_procedural(target, command.operation):
         mask = command.changed or b""
-        changed = tuple(at - 1 for at in decode_changed(mask, len(target.columns)))
+        changed = tuple(at - 1 for at in changed_columns(mask, len(target.columns)))
     return Shape(command.article_id, command.operation, changed)
 
 

@@ -43,7 +43,6 @@ from tranrepl.subscriber.base.generated_procedures import (
     made_procedures,
     unseen_texts,
 )
-from tranrepl.subscriber.base.model_tables import create_tables, find_version
 from tranrepl.subscriber.base.partition_rows import why_rows_unknown
 from tranrepl.subscriber.base.procedures import (
     ProcedureName,
@@ -54,6 +53,7 @@ from tranrepl.subscriber.base.procedures import (
     custom_operations,
     scripted,
 )
+from tranrepl.subscriber.base.replication_tables import create_tables, find_version
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
 from tranrepl.subscriber.base.sql_comparison import rows_of_key
 from tranrepl.subscriber.base.target import SqlTarget
@@ -64,7 +64,7 @@ from tranrepl.subscriber.constraints import Constraints
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.missing_columns import as_registered
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted
-from tranrepl.subscriber.replication_tables import ARTICLES, MODEL_TABLES, TablesVersion
+from tranrepl.subscriber.replication_tables import ARTICLES, REPLICATION_TABLES, TablesVersion
 from tranrepl.subscriber.row_filter_translation import translated_filter
 from tranrepl.subscriber.sequences import SubscriberSequences
 from tranrepl.subscriber.shared_tables import Claim
@@ -179,7 +179,7 @@ class Subscriber:
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
         """Yield what our role lacks of the rights that setup and deliveries need, with the statements that grant it."""
         with self._transaction():
-            yield from self.database.right_problems(self.session, self.where, tables, MODEL_TABLES)
+            yield from self.database.right_problems(self.session, self.where, tables, REPLICATION_TABLES)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         """Yield what of an article without problems may not fit into the table that is there."""
@@ -248,7 +248,7 @@ class Subscriber:
         """Return which version made the model's tables; None where they are not there. Raises ConfigurationError where
         one of them may not take rows."""
         with self._transaction():
-            self.database.require_fit_tables(self.session, self.where, MODEL_TABLES)
+            self.database.require_fit_tables(self.session, self.where, REPLICATION_TABLES)
         return self._version()
 
     def _version(self) -> TablesVersion | None:
@@ -259,7 +259,7 @@ class Subscriber:
         """Create the model's tables, and procedures that all articles share; return which version had made the tables,
         None where there were none. Idempotent. Raises ConfigurationError where a newer version made the tables."""
         with self._transaction():
-            self.database.require_fit_tables(self.session, self.where, MODEL_TABLES)
+            self.database.require_fit_tables(self.session, self.where, REPLICATION_TABLES)
             found = create_tables(self.session, self.database, self.where)
         scripter = self.database.scripter
         if scripter is not None:

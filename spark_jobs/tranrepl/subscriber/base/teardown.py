@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.execution import execute_ddl
-from tranrepl.subscriber.base.model_tables import model_tables
+from tranrepl.subscriber.base.replication_tables import replication_tables
 from tranrepl.subscriber.capabilities import NameLimit
 from tranrepl.subscriber.procedure_names import PREFIXES, procedure_name
 from tranrepl.subscriber.replication_tables import ARTICLES, OBJECTS, SNAPSHOTS, VERSION, WATERMARKS, of_publication
@@ -68,7 +68,7 @@ class Teardown:
 
     def _there(self) -> list[sa.Table]:
         """Return the model's tables that exist, and are ours."""
-        there = model_tables(self._session, self._database)
+        there = replication_tables(self._session, self._database)
         return [it for it in (WATERMARKS, SNAPSHOTS, ARTICLES, OBJECTS) if it in there]
 
     def _of_subscriptions(self) -> list[sa.Table]:

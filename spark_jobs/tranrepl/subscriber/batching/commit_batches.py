@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.model.arrays import Ints, Unsigned
 from tranrepl.model.command_rows import ROW_LAYOUT, require_order, xact_seqno_numbers
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.subscriber.constraints import behind_another
@@ -33,9 +33,6 @@ _MOST_FIRST_ARTICLES = 20
 _WEIGHT_OF_THE_REST = 40
 
 _NOTHING = (-1, 0)
-
-Seqnos = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ def commit_batches(
     yield from cutter.finish()
 
 
-def _around(commands: pa.Table, alone: Seqnos) -> Iterator[tuple[pa.Table, int]]:
+def _around(commands: pa.Table, alone: Unsigned) -> Iterator[tuple[pa.Table, int]]:
     """Divide commands before and after each of some transactions; yield each part with that transaction, or with 0
     where it is of none."""
     if len(commands) == 0:
@@ -129,7 +126,7 @@ class _Cutter:
             return False
         return len(self.rest["article_id"].unique()) <= _MOST_FIRST_ARTICLES
 
-    def _cut(self, seqnos: Seqnos, ends: Ints) -> Generator[Piece, None, tuple[int, int]]:
+    def _cut(self, seqnos: Unsigned, ends: Ints) -> Generator[Piece, None, tuple[int, int]]:
         """Send every full commit batch on; return where the rest begins, and how many transactions ended so far."""
         at, ended = 0, 0
         while True:
@@ -142,7 +139,7 @@ class _Cutter:
             yield from self._pieces(self.rest.slice(at, end - at), full + 1 - ended, seqnos[at:end])
             at, ended = end, full + 1
 
-    def _pieces(self, commands: pa.Table, transactions: int, seqnos: Seqnos) -> Iterator[Piece]:
+    def _pieces(self, commands: pa.Table, transactions: int, seqnos: Unsigned) -> Iterator[Piece]:
         """Yield one commit batch, or what is left of it, in pieces."""
         last = int(seqnos[-1]) if len(seqnos) else self.last[0]
         watermark = last.to_bytes(XACT_SEQNO_BYTES, "big")
@@ -155,7 +152,7 @@ class _Cutter:
         self.transactions = self.commands = 0
         self._remember(commands, seqnos)
 
-    def _send_on(self, end: int, seqnos: Seqnos, ends: Ints) -> Iterator[Piece]:
+    def _send_on(self, end: int, seqnos: Unsigned, ends: Ints) -> Iterator[Piece]:
         """Yield what there is up to `end` of a commit batch that may have more to come, without a commit. A transaction
         that ends there is counted with what follows."""
         going, self.rest = self.rest.slice(0, end), self.rest.slice(end)
@@ -178,12 +175,12 @@ class _Cutter:
             yield from self._pieces(self.rest, transactions, seqnos)
             self.rest = ROW_LAYOUT.empty_table()
 
-    def _remember(self, commands: pa.Table, seqnos: Seqnos) -> None:
+    def _remember(self, commands: pa.Table, seqnos: Unsigned) -> None:
         if len(seqnos):
             self.last = (int(seqnos[-1]), commands["command_id"][-1].as_py())
 
 
-def _seqnos(commands: pa.Table) -> Seqnos:
+def _seqnos(commands: pa.Table) -> Unsigned:
     return xact_seqno_numbers(commands["xact_seqno"].combine_chunks())
 
 

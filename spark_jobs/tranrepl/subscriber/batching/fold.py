@@ -20,14 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl.model.arrays import Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import Image, sent
 from tranrepl.model.command_rows import only_chunk
 from tranrepl.model.commands import Operation
 from tranrepl.model.row_images import NULL
 from tranrepl.subscriber.batching.array_cells import ImageCells
-from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates, Masks, bit
-from tranrepl.subscriber.batching.key_order import Columns, Ints, key_order
+from tranrepl.subscriber.batching.folded import Folded, FoldedUpdates, bit
+from tranrepl.subscriber.batching.key_order import Columns, key_order
 
 _FOLDED = ["operation", *Image]
 
@@ -244,7 +245,7 @@ class _Folding:
         return _Shape.of(self._article).masked
 
     @cached_property
-    def _masks(self) -> Masks:
+    def _masks(self) -> Bytes:
         """What each command sets, as bits: an INSERT sets all."""
         width = (len(self._article.columns) + 7) // 8
         masks = np.full((len(self._operations), width), 0xFF, dtype=np.uint8)
@@ -280,7 +281,7 @@ class _Folding:
             of_keys = tuple(_sliced(column, own) for column in keys)
             yield FoldedUpdates(of_keys, values, masks[own]) if own.start < own.stop else None
 
-    def _by_key_unless_another_moves(self, groups: Ints, set_by_group: Masks) -> Ints:
+    def _by_key_unless_another_moves(self, groups: Ints, set_by_group: Bytes) -> Ints:
         """Sort groups by key, but those whose value of another unique column may pass from row to row by their first
         commands: each gives it up before the next one takes it."""
         ordered, owners = self._by_key(groups), self._owners_of(groups)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from tranrepl.model.arrays import Bools, Bytes
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.batching.key_order import Columns
 
-Bools = npt.NDArray[np.bool_]
-Masks = npt.NDArray[np.uint8]
 
-
-def bit(masks: Masks, at: int) -> Bools:
+def bit(masks: Bytes, at: int) -> Bools:
     """Return which masks name the column at this position (from 0), shape (rows,)."""
     return np.asarray((masks[:, at // 8] >> np.uint8(at % 8)) & 1, dtype=np.bool_)
 
@@ -28,8 +25,8 @@ class FoldedUpdates:
     values: dict[int, pa.StringArray]
     """New values, by position (from 0) of each published column that some row sets; where a row does not, its cell
     means nothing."""
-    masks: Masks
-    """A row's bitmask of what it sets, one row each, laid out as `encode_changed` does."""
+    masks: Bytes
+    """A row's bitmask of what it sets, one row each, laid out as `bitmask` does."""
 
     def __len__(self) -> int:
         return len(self.masks)

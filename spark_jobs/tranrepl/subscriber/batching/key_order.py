@@ -7,11 +7,11 @@ dates, times and UUIDs that of their text; any other text may be ordered otherwi
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Ints = npt.NDArray[np.int64]
+from tranrepl.model.arrays import Ints
+
 Columns = tuple[pa.StringArray, ...]
 KeyRange = tuple[int, int]
 """The least and the greatest key, both included."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tranrepl.errors import InternalError
+from tranrepl.model.arrays import Bools
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.schema_change import SchemaChange
@@ -28,7 +28,6 @@ from tranrepl.subscriber.batching.folded import Folded
 from tranrepl.subscriber.batching.staging import Kind, StagedText, kind_codes
 from tranrepl.subscriber.constraints import behind_another
 
-Bools = npt.NDArray[np.bool_]
 Operations = frozenset[Operation]
 FEWEST_COMMANDS = 100
 """On average, that a step in bulk must have for a piece to be divided at all: each costs some round trips."""

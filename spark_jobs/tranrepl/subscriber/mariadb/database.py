@@ -164,14 +164,14 @@ class MariaDb(NumberedDatabase):
         return granted == 1
 
     def right_problems(
-        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
+        self, session: sa.Connection, where: str, tables: PublishedTables, replication_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
         problem = log_format_problem(session)
         if problem is not None:
             yield ConfigurationError(
                 f"{where}: {problem}", **self.error_codes.numbered(_LOG_OF_STATEMENTS), remedy=LOG_FORMAT_REMEDY
             )
-        yield from right_problems(session, where, [article for article, _ in tables], model_tables)
+        yield from right_problems(session, where, [article for article, _ in tables], replication_tables)
 
     def grant_of_texts(self, session: sa.Connection) -> str:
         return grant_of_texts(session)

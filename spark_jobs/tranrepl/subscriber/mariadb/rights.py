@@ -11,7 +11,7 @@ from tranrepl.error_numbers import Codes
 from tranrepl.errors import JobRightError, MissingRightError
 from tranrepl.printable import named
 from tranrepl.settings.publication import Article
-from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
+from tranrepl.subscriber.job_rights import RIGHTS_OF_JOBS, rights_on_table
 from tranrepl.subscriber.mariadb.sql_text import quoted_name
 from tranrepl.subscriber.procedure_names import PREFIXES, generates
 
@@ -76,7 +76,7 @@ def _of_jobs(
     session: sa.Connection, where: str, ours: Sequence[str], home: str, articles: Sequence[Article]
 ) -> Iterator[JobRightError]:
     """Yield what the jobs lack on the tables that are there."""
-    tables = {(home, name): rights for name, rights in MODEL_TABLES.items() if name not in _ONLY_FOR_BULK}
+    tables = {(home, name): rights for name, rights in RIGHTS_OF_JOBS.items() if name not in _ONLY_FOR_BULK}
     for it in articles:
         tables[it.destination_table.schema, it.destination_table.table] = rights_on_table(it)
     of_tables: dict[tuple[str, str], set[str]] = defaultdict(set)

@@ -260,9 +260,9 @@ class SqlServer(NumberedDatabase):
         return problem
 
     def right_problems(
-        self, session: sa.Connection, where: str, tables: PublishedTables, model_tables: Sequence[str]
+        self, session: sa.Connection, where: str, tables: PublishedTables, replication_tables: Sequence[str]
     ) -> Iterator[ConfigurationError]:
-        return right_problems(session, where, tables, model_tables)
+        return right_problems(session, where, tables, replication_tables)
 
     def bulk_warnings(self, session: sa.Connection, tables: PublishedTables) -> Iterator[str]:
         return bulk_warnings(session, tables)

@@ -22,7 +22,7 @@ from tranrepl.model.commands import Method
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.catalogue import Place
-from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
+from tranrepl.subscriber.job_rights import RIGHTS_OF_JOBS, rights_on_table
 from tranrepl.subscriber.mssql.catalogue import CatalogueTable, find_tables
 from tranrepl.subscriber.mssql.driver import number_of, text_of
 from tranrepl.subscriber.mssql.procedures import PROCEDURE_NAMES
@@ -206,7 +206,7 @@ def _to_create(articles: Sequence[Article], model: Sequence[_Name], there: _Ther
 
 
 def _to_use(tables: PublishedTables, there: _There) -> Iterator[_Right]:
-    for name, rights in MODEL_TABLES.items():
+    for name, rights in RIGHTS_OF_JOBS.items():
         if not there.lacks([(SCHEMA, name)]):
             yield from _rights(_OBJECT, qualified(SCHEMA, name), *rights)
     for article, source in tables:

@@ -20,8 +20,8 @@ from tranrepl.postgres.compared_table import SnapshotPlace, compared_end, native
 from tranrepl.postgres.comparison_forms import subscriber_column
 from tranrepl.postgres.comparison_statements import PostgresSide
 from tranrepl.postgres.giving_way import giving_way
-from tranrepl.postgres.imported_snapshot import export_snapshot
 from tranrepl.postgres.session import Session, connect, translated_errors
+from tranrepl.postgres.shared_snapshot import export_snapshot
 from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.subscriber.comparison import ComparableTable, Correction
 from tranrepl.subscriber.postgres.destination import find_targets

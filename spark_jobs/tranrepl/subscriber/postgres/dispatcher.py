@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from psycopg import sql
 
+from tranrepl.model.bitmask import changed_columns
 from tranrepl.model.call_syntax import BITMAP, Argument, arguments
-from tranrepl.model.commands import Operation, decode_changed
+from tranrepl.model.commands import Operation
 from tranrepl.postgres.composed_sql import type_sql
 from tranrepl.subscriber.batching.staging import Kind, StagingLayout
 from tranrepl.subscriber.postgres.bulk_rules import ApplyRules, is_called
@@ -134,7 +135,7 @@ def _branch(
         return _on_own_path(target, kind.operation, value, called=called)
     # To set a column to itself, where the mask does not name it, costs as much as to find the row.
     free, columns = set(settable(target)), len(target.columns)
-    changed = {mask: [at - 1 for at in decode_changed(mask, columns)] for mask in masks}
+    changed = {mask: [at - 1 for at in changed_columns(mask, columns)] for mask in masks}
     own = sql.SQL("").join(
         sql.SQL("     IF {} = {}::bytea THEN\n{}      CONTINUE;\n     END IF;\n").format(
             value(BITMAP), sql.Literal(f"\\x{mask.hex()}"), update_of(target, positions, value)

@@ -22,7 +22,7 @@ from tranrepl.postgres.rights import (
 )
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.settings.publication import Article, PreCreation
-from tranrepl.subscriber.job_rights import MODEL_TABLES, rights_on_table
+from tranrepl.subscriber.job_rights import RIGHTS_OF_JOBS, rights_on_table
 from tranrepl.subscriber.postgres.database import has_table
 from tranrepl.subscriber.postgres.procedures import OBJECTS, PROCEDURE_NAMES, SCHEMA
 from tranrepl.subscriber.procedure_names import PREFIXES, generates, procedure_name
@@ -151,7 +151,7 @@ def right_problems(
     `schemas_of_types`: those of types that setup creates."""
     with translated_errors(where):
         role = our_role(session)
-        model = [TableName(SCHEMA, name) for name in MODEL_TABLES]
+        model = [TableName(SCHEMA, name) for name in RIGHTS_OF_JOBS]
         types = [TableName(it, "") for it in schemas_of_types]
         schemas, there = _there(session, [*model, *types, *(it.destination_table for it in articles)])
         callable_names = _procedures(session, articles)
@@ -192,7 +192,7 @@ def _to_create(
     procedures: Mapping[str, bool],
     schemas_of_types: Sequence[str],
 ) -> list[str]:
-    model = {TableName(SCHEMA, name) for name in MODEL_TABLES}
+    model = {TableName(SCHEMA, name) for name in RIGHTS_OF_JOBS}
     missing = [it.destination_table.schema for it in articles if it.destination_table not in there]
     missing = list(dict.fromkeys([*missing, *schemas_of_types]))
     wanted = [it for it in missing if it in schemas]
@@ -209,7 +209,7 @@ def _to_use(
 ) -> list[str]:
     # Commands are staged in temporary tables.
     grants = grants_on_database(session, "TEMPORARY")
-    for name, rights in MODEL_TABLES.items():
+    for name, rights in RIGHTS_OF_JOBS.items():
         if TableName(SCHEMA, name) in there:
             grants += grants_on_tables(session, [TableName(SCHEMA, name)], *rights)
     wanted: dict[tuple[str, ...], list[TableName]] = defaultdict(list)

@@ -20,8 +20,8 @@ from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, r
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.settings.following import follow
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registered_names import follow
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)

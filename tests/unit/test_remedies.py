@@ -20,10 +20,11 @@ from tranrepl.errors import (
     ReplicationError,
     TransientError,
 )
-from tranrepl.next_steps import (
+from tranrepl.remedies import (
     COMMANDS,
     FINISH_BATCH,
     LONGEST_COMMAND,
+    REINITIALIZE,
     RUN_SETUP,
     RUNBOOK,
     Place,
@@ -159,7 +160,7 @@ def _commands_of_messages() -> set[str]:
     for source in _SOURCES:
         for path in sorted((_TREE / source).rglob("*.py")):
             code = path.read_text(encoding="utf-8")
-            no_message = path.name == "next_steps.py" or any(it in str(path) for it in _NO_MESSAGES)
+            no_message = path.name == "remedies.py" or any(it in str(path) for it in _NO_MESSAGES)
             if no_message or not _NAMED_IN_PART.search(code):
                 continue
             for text in _texts(ast.parse(code)):
@@ -178,7 +179,9 @@ def _commands_of_steps() -> set[str]:
 
 
 def test_the_known_commands_are_those_of_messages() -> None:
-    ours = re.findall("`(tranrepl [^`]*)`", f"{RUN_SETUP} {FINISH_BATCH} {reinitialize_subscription('NAME')}")
+    ours = re.findall(
+        "`(tranrepl [^`]*)`", f"{REINITIALIZE} {RUN_SETUP} {FINISH_BATCH} {reinitialize_subscription('NAME')}"
+    )
     assert {*_commands_of_messages(), *_commands_of_steps(), *ours} == COMMANDS.keys()
 
 

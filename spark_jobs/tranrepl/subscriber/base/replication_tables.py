@@ -9,13 +9,13 @@ import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.subscriber.base.database import SqlDatabase
-from tranrepl.subscriber.replication_tables import METADATA, MODEL_TABLES, THIS_VERSION, VERSION, TablesVersion
+from tranrepl.subscriber.replication_tables import METADATA, REPLICATION_TABLES, THIS_VERSION, VERSION, TablesVersion
 
 
-def model_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table]:
+def replication_tables(session: sa.Connection, database: SqlDatabase) -> list[sa.Table]:
     """Return the model's tables that are there, and are ours: SQL Server's own replication has tables of these
     names."""
-    there = database.model_columns(session, MODEL_TABLES)
+    there = database.replication_columns(session, REPLICATION_TABLES)
     return [table for name, table in METADATA.tables.items() if set(there.get(name, ())).issuperset(table.c.keys())]
 
 
@@ -28,7 +28,7 @@ def create_tables(session: sa.Connection, database: SqlDatabase, where: str) -> 
     found = find_version(session, database)
     if found is not None:
         found.require_not_newer(where)
-    there = database.model_columns(session, MODEL_TABLES)
+    there = database.replication_columns(session, REPLICATION_TABLES)
     for name, table in METADATA.tables.items():
         if name not in there:
             table.create(session, checkfirst=False)

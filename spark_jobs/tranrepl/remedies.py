@@ -1,4 +1,4 @@
-"""What can be done after an error, as commands that can be pasted: for the shell, a task's log, alerts and status."""
+"""Remedies: what can be done after an error, as commands that can be pasted, in the shell, a task's log and alerts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REINITIALIZE = (
 )
 RUN_SETUP = "run `tranrepl setup FILE`"
 FINISH_BATCH = "`tranrepl distribute FILE --single-connection` finishes it"
-"""Remedies that are a command and nothing else: errors take them from here."""
+"""What several errors advise: they take it from here."""
 
 COMMANDS: Mapping[str, str] = {
     "tranrepl check FILE": "reports what keeps the publication from running, and changes nothing",
