@@ -78,8 +78,12 @@ document.addEventListener('submit', async (event) => {
     });
     const answer = await response.json();
     if (!response.ok) throw new Error(typeof answer.detail === 'string' ? answer.detail : JSON.stringify(answer.detail));
-    if (answer.run_id) follow(output, answer, form).catch(() => output.classList.remove('running'));
-    else location.reload();
+    if (answer.run_id) {
+      form.closest('.action')?.querySelector('.untried')?.remove();
+      const list = document.querySelector('.lately + .untried');
+      if (list) list.textContent = 'Load the page again to see this run here.';
+      follow(output, answer, form).catch(() => output.classList.remove('running'));
+    } else location.reload();
   } catch (error) {
     output.className = 'error-text';
     output.textContent = error.message;
