@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from airflow.sdk import Context
 
-from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, ErrorReport
+from tranrepl.errors import ErrorReport
 from tranrepl.jobs.results import JobResult
 from tranrepl_airflow.graph import LOG_READER
 
@@ -39,8 +39,3 @@ def error_of(task_id: str, context: Context) -> ErrorReport | None:
 def log_reader_error(context: Context) -> ErrorReport | None:
     """Return what the run's log reader failed with."""
     return error_of(LOG_READER, context)
-
-
-def log_was_reset(error: ErrorReport | None) -> bool:
-    """Return whether the log reader found that what is registered does not lie on the Publisher's log."""
-    return error is not None and error.number == INCONSISTENT_DISTRIBUTION_DATABASE

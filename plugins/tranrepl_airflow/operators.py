@@ -30,7 +30,7 @@ from tranrepl.spark.output import is_chatter, submission_variables
 from tranrepl.spark.spark_submit import entry_point, private_folder, write_private
 from tranrepl_airflow.alert_callbacks import alert_early, alert_schema_changes, looking_for_early_warnings
 from tranrepl_airflow.assets import add_events
-from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_reader_error, log_was_reset, state_of
+from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_reader_error, state_of
 from tranrepl_airflow.graph import LOG_READER
 from tranrepl_airflow.job_answers import JobRequest, idle_result, read_result, redacted, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
@@ -298,7 +298,7 @@ class SubscriptionOperator(ReplicationSparkOperator):
 
     def execute(self, context: Context) -> Any:
         """Run the job. Raises AirflowSkipException where the Publisher's log went back."""
-        if log_was_reset(log_reader_error(context)):
+        if (error := log_reader_error(context)) is not None and error.says_log_was_reset:
             raise AirflowSkipException(
                 "the Publisher's log was reset: the stored commands are no longer the Publisher's"
             )

@@ -116,6 +116,11 @@ class ErrorReport(ErrorDetails, _ErrorMessage):
         named = _KEY.search(self.message)
         return self.key or (named[1] if named else None)
 
+    @property
+    def says_log_was_reset(self) -> bool:
+        """Whether what is registered does not lie on the Publisher's log, so that nothing stored may be delivered."""
+        return self.number == INCONSISTENT_DISTRIBUTION_DATABASE
+
     def plus(self, details: ErrorDetails) -> ErrorReport:
         """Return the report with what is known beside it, or other than it has."""
         return self.model_copy(update=details.model_dump(exclude_unset=True))

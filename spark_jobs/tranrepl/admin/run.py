@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from tranrepl.admin.joining_tables import publish_new_tables, replicate_again
 from tranrepl.errors import (
     ARTICLE_DOES_NOT_EXIST,
-    INCONSISTENT_DISTRIBUTION_DATABASE,
     SNAPSHOT_NOT_AVAILABLE,
     ReplicationError,
     TransientError,
@@ -46,8 +45,7 @@ def run(subscriptions: Iterable[str], steps: Steps) -> dict[str, JobResult]:
     """
     results = {LOG_READER: steps.read_log()}
     stopped = results[LOG_READER].error
-    log_was_reset = stopped is not None and stopped.number == INCONSISTENT_DISTRIBUTION_DATABASE
-    for name in () if log_was_reset else subscriptions:
+    for name in () if stopped is not None and stopped.says_log_was_reset else subscriptions:
         taken = steps.take_snapshot(name)
         if taken.snapshot or taken.error is not None:
             results[f"{name}{SNAPSHOT}"] = taken

@@ -1,6 +1,7 @@
-"""Row filters: an UPDATE may move a row into or out of what is published.
+"""Row filters: an UPDATE whose row matches the filter only after it becomes an INSERT, only before it a DELETE, and one
+whose row matches at neither time is left out.
 
-Source: KB 238254, the table of before and after images; "no" for both sends nothing.
+Source: the table of before and after images in KB 238254.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Schema changes that a reading of the log meets, and definitions that setup wrote a message of into it: numbers for
-the definitions they make, and what they ask for."""
+"""New definitions as the log reader meets them: by schema changes in the log, and by edited files, of which setup has
+written a message into it. Each gets a number (`article_id`), and the changes to the Subscribers that it asks for."""
 
 from __future__ import annotations
 

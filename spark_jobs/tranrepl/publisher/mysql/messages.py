@@ -1,4 +1,5 @@
-"""Messages of ours as a binary log is read: rows of their table leave the changes and become what they say."""
+"""Messages of ours in a binary log: rows of the table `tranrepl.message` are taken out of the changes, and read as
+tracer tokens, scripts and definitions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Words between appliers and databases: statements that are executed together, bulk apply, and options of statements
-(SQLAlchemy's execution options) by which a database knows what they do."""
+"""How statements are executed at a Subscriber: several together, in bulk, and with SQLAlchemy's execution options by
+which a database's folder knows what a statement does."""
 
 from __future__ import annotations
 
