@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pymysql
 
-from tranrepl.connections import Connection
+from tranrepl.connections import (
+    KEEPALIVE_COUNT,
+    KEEPALIVE_IDLE_SECONDS,
+    KEEPALIVE_INTERVAL_SECONDS,
+    UNANSWERED_MILLISECONDS,
+    Connection,
+)
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import CLASS_OF_KIND, ConfigurationError, ReplicationError, TransientError
 from tranrepl.mysql.connection_options import CHARSET, driver_arguments
@@ -28,6 +36,14 @@ defaults; MySQL's catalogue says how a table is now. MariaDB passes over comment
 MariaDB."""
 _REFUSED = (1044, 1045, 1049, 1698)
 """No such database, or not for this login."""
+_REFUSED_PLAIN = (1045, 3159)
+"""What a server says that demands TLS: MariaDB what it says of a wrong password, too."""
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": KEEPALIVE_IDLE_SECONDS,
+    "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_SECONDS,
+    "TCP_KEEPCNT": KEEPALIVE_COUNT,
+    "TCP_USER_TIMEOUT": UNANSWERED_MILLISECONDS,
+}
 
 
 class Session:
@@ -52,14 +68,16 @@ def connect(connection: Connection) -> Iterator[Session]:
             host=connection.host or "127.0.0.1",
             port=connection.port or 3306,
             user=connection.login,
-            password=connection.password or "",
+            # The driver would write it in Latin-1.
+            password=(connection.password or "").encode(),
             database=connection.database,
             charset=CHARSET,
             autocommit=True,
             **driver_arguments(connection),
         )
-    except pymysql.err.Error as error:
-        raise _refused(connection, error) from error
+    except (pymysql.err.Error, OSError) as error:
+        raise refused_tls(connection, error) or _refused(connection, error) from error
+    notice_dead_peers(driver)
     try:
         session = Session(driver, connection.database or "")
         with translated_errors(f"connection {connection}"):
@@ -70,7 +88,44 @@ def connect(connection: Connection) -> Iterator[Session]:
             driver.close()
 
 
-def _refused(connection: Connection, error: pymysql.err.Error) -> ReplicationError:
+def notice_dead_peers(driver: Any) -> None:
+    """Let the system ask whether the server is still there, as for PostgreSQL: its own pace is two hours."""
+    connected: socket.socket = driver._sock
+    if connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        # Not every system has them all.
+        if (known := getattr(socket, option, None)) is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, known, value)
+
+
+def refused_tls(connection: Connection, error: BaseException) -> ConfigurationError | None:
+    """Return the error of a connection whose TLS is not what one of its ends asks for; None where that is not why."""
+    cause = getattr(error, "original_exception", error)
+    where = f"connection {connection}"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return ConfigurationError(
+            f"{where}: the server's certificate is not trusted: {cause.verify_message}",
+            remedy="ssl_ca in its extra names the certificate that has signed the server's; with "
+            '"ssl_mode": "VERIFY_CA" the name of its host does not count',
+        )
+    if isinstance(error, OSError):
+        # The driver keeps for itself what the network raises: this is of the files that it reads before.
+        return ConfigurationError(
+            f"{where}: a certificate or key that its extra names cannot be read: {error_text(error)}",
+            remedy="ssl_ca, ssl_capath, ssl_cert and ssl_key are paths on each machine that connects",
+        )
+    if error_number(error) in _REFUSED_PLAIN and "ssl_disabled" in driver_arguments(connection):
+        return ConfigurationError(
+            f"{where}: {error_text(error)}",
+            remedy="check login and password of this connection; where the server or the login demands TLS, "
+            '"ssl_mode": "REQUIRED" in its extra, in place of what disables TLS',
+        )
+    return None
+
+
+def _refused(connection: Connection, error: Exception) -> ReplicationError:
     message = f"connection {connection}: {error_text(error)}"
     if error_number(error) in _REFUSED:
         return ConfigurationError(message, remedy="check login, password and database of this connection")
@@ -100,12 +155,12 @@ def translate(where: str, error: Exception) -> ReplicationError:
     return CLASS_OF_KIND[kind](f"{where}: {error_text(error)}", **Codes.MARIADB.value.numbered(code))
 
 
-def error_number(error: Exception) -> int | None:
+def error_number(error: BaseException) -> int | None:
     first = error.args[0] if error.args else None
     return first if isinstance(first, int) and isinstance(error, pymysql.err.Error) else None
 
 
-def error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
     return " ".join(str(error.args[1] if len(error.args) > 1 else error).split())
 
 

@@ -54,8 +54,8 @@ def site(databases: DatabasesFactory, server: MariaDbServer, tmp_path: Path) -> 
         "INSERT INTO pair VALUES (1, 'x', 1), (2, 'y', 2)",
     )
     account = "least@'127.0.0.1'"
-    server.execute(f"CREATE USER {account} IDENTIFIED BY 'few rights'", *server.least_rights(account, "shop"))
-    least = replace(server.connection("shop", "publisher"), login="least", password="few rights")  # noqa: S106
+    server.execute(f"CREATE USER {account} IDENTIFIED BY 'few rights: €'", *server.least_rights(account, "shop"))
+    least = replace(server.connection("shop", "publisher"), login="least", password="few rights: €")  # noqa: S106
     ends = replace(databases(), publisher=least)
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
     articles = [{"source": f"shop.{name}", "destination": f"public.{name}"} for name in ("item", "pair")]

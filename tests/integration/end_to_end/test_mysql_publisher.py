@@ -42,11 +42,11 @@ def login(server: MariaDbServer) -> Connection:
     """Return the connection of a login that may no more than is documented, which the server has not seen yet."""
     account = f"{_LEAST}@'127.0.0.1'"
     server.execute(
-        f"CREATE USER {account} IDENTIFIED WITH caching_sha2_password BY 'few rights' REQUIRE SSL",
+        f"CREATE USER {account} IDENTIFIED WITH caching_sha2_password BY 'few rights: €' REQUIRE SSL",
         *server.least_rights(account, "shop"),
     )
     connection = server.connection("shop", "publisher")
-    return replace(connection, login=_LEAST, password="few rights", options={"ssl_mode": "REQUIRED"})  # noqa: S106
+    return replace(connection, login=_LEAST, password="few rights: €", options={"ssl_mode": "REQUIRED"})  # noqa: S106
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ class SqlDialect(Dialect):
         except DBAPIError as error:
             # Neither the cause nor what came before it: they may show the password.
             raise self._database.refused(connection, error) from None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OSError) as error:
             raise ConfigurationError(
                 f"connection {connection}: {type(error).__name__}: its options are not those of the driver",
                 remedy=f"allowed in its extra: what the driver's connect takes; found: {', '.join(connection.options)}",

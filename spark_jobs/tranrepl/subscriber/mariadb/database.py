@@ -22,6 +22,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.mysql.connection_options import CHARSET, driver_arguments, unused_options
+from tranrepl.mysql.session import notice_dead_peers, refused_tls
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, InspectedCatalogue, Place, ReferringColumns, Refusal
@@ -44,7 +45,6 @@ from tranrepl.subscriber.mariadb.session import (
     USUAL_WAITS,
     BoundedCursor,
     larger_packets,
-    notice_dead_peers,
     set_session,
 )
 from tranrepl.subscriber.mariadb.table_check import (
@@ -301,6 +301,9 @@ class MariaDb(NumberedDatabase):
         if remedy is not None:
             problem.add(ErrorDetails(remedy=remedy()))
         return problem
+
+    def refused(self, connection: Connection, error: DBAPIError) -> ReplicationError:
+        return refused_tls(connection, error.orig or error) or super().refused(connection, error)
 
     def packet_warnings(self, session: sa.Connection, unbounded: Sequence[str]) -> Iterator[str]:
         largest: int = session.scalar(sa.text("SELECT @@max_allowed_packet"))

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pymysql
 from pymysql.cursors import Cursor
 
-from tranrepl.connections import (
-    KEEPALIVE_COUNT,
-    KEEPALIVE_IDLE_SECONDS,
-    KEEPALIVE_INTERVAL_SECONDS,
-    UNANSWERED_MILLISECONDS,
-)
 from tranrepl.mysql.session import WHOLE_ANSWERS
 
 PACKET_TOO_LARGE = 1153
@@ -22,13 +15,6 @@ USUAL_PACKET = 1 << 24
 _LARGEST_PACKET = 1 << 30
 _PACKET_HEADER = 8
 """Bytes that travel with a statement, and count."""
-
-_KEEPALIVE = {
-    "TCP_KEEPIDLE": KEEPALIVE_IDLE_SECONDS,
-    "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_SECONDS,
-    "TCP_KEEPCNT": KEEPALIVE_COUNT,
-    "TCP_USER_TIMEOUT": UNANSWERED_MILLISECONDS,
-}
 
 
 def _at_least(variable: str, *numbers: object) -> str:
@@ -85,18 +71,6 @@ def set_session(driver: Any) -> None:
             cursor.execute(statement)
         cursor.execute("SELECT @@max_allowed_packet")
         (driver.max_allowed_packet,) = cursor.fetchone()
-
-
-def notice_dead_peers(driver: Any) -> None:
-    """Let the system ask whether the server is still there, as for PostgreSQL: its own pace is two hours."""
-    connected: socket.socket = driver._sock
-    if connected.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE.items():
-        # Not every system has them all.
-        if (known := getattr(socket, option, None)) is not None:
-            connected.setsockopt(socket.IPPROTO_TCP, known, value)
 
 
 def larger_packets() -> str:
