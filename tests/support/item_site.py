@@ -11,6 +11,8 @@ import pytest
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.in_process import replicate_stored
+from support.mariadb import MariaDbServer
+from support.observed import item_article
 from support.shell import Outcome, publication_file, typed
 from support.site import Rows, Site, execute
 from tranrepl.connections import variable_name
@@ -19,10 +21,12 @@ from tranrepl.errors import MustBeReinitializedError
 DATABASE = "publisher"
 
 
-def item_site(server: PostgresServer, others: Databases, folder: Path, database: str = DATABASE) -> Site:
+def item_site(
+    server: PostgresServer | MariaDbServer, others: Databases, folder: Path, database: str = DATABASE
+) -> Site:
     """Set up with a snapshot; the Subscriber and the distribution database are those of `others`."""
     databases = replace(others, publisher=server.connection(database, "publisher"))
-    article = {"source": "public.item", "pre_creation_cmd": "truncate"}
+    article = {**item_article(databases.publisher), "pre_creation_cmd": "truncate"}
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
     site = Site(databases, folder / "store", [article], subscriptions=[subscription])
     site.at_publisher("CREATE TABLE item (id bigint PRIMARY KEY, note text)")
@@ -49,17 +53,30 @@ def insert(site: Site, first: int, last: int, note: str) -> None:
 def grow(site: Site, past: bytes) -> None:
     """Write what is not ours until the log ends after this transaction, and then some."""
     site.at_publisher("CREATE TABLE IF NOT EXISTS other (filler text)")
+    filler = (
+        "SELECT repeat('x', 1000) FROM generate_series(1, 200)" if _is_postgres(site) else "VALUES (repeat('x', 60000))"
+    )
     while end_of_log(site) <= past:
-        site.at_publisher("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 200)")
+        site.at_publisher(f"INSERT INTO other {filler}")
+
+
+def _is_postgres(site: Site) -> bool:
+    return site.databases.publisher.kind == "postgres"
 
 
 def end_of_log(site: Site) -> bytes:
     """Return the log's end as an xact_seqno."""
+    if not _is_postgres(site):
+        with site.topology.publisher("test") as publisher:
+            return publisher.positions.watermark(publisher.end_of_log())
     ((end,),) = site.at_publisher("SELECT pg_current_wal_flush_lsn() - '0/0'::pg_lsn")
     return int(end).to_bytes(8, "big")
 
 
 def slot_rows(site: Site) -> Rows:
+    """Return where the slot is, where there is one."""
+    if not _is_postgres(site):
+        return []
     return site.at_publisher(
         "SELECT confirmed_flush_lsn::text FROM pg_replication_slots "
         "WHERE database = current_database() AND NOT temporary"
@@ -72,7 +89,7 @@ def registered_rows(site: Site) -> Rows:
     return execute(distribution, "SELECT * FROM mspublications") + execute(distribution, "SELECT * FROM msrepl_batches")
 
 
-def go_to(site: Site, server: PostgresServer) -> None:
+def go_to(site: Site, server: PostgresServer | MariaDbServer) -> None:
     """Point the publication's connection at this server from now on."""
     connection = server.connection(DATABASE, "publisher")
     site.databases = replace(site.databases, publisher=connection)

@@ -113,6 +113,19 @@ class MariaDbServer:
             options={"ssl_disabled": "true"},
         )
 
+    def back_up(self, folder: Path) -> Path:
+        """Take a file-level backup while it is stopped."""
+        self.stop()
+        shutil.copytree(self._data, folder)
+        self.start()
+        return folder
+
+    def restore(self, backup: Path) -> None:
+        self.stop()
+        shutil.rmtree(self._data)
+        shutil.copytree(backup, self._data)
+        self.start()
+
     def log_file(self, name: str) -> Path:
         """Return a file of its binary log."""
         return self._data / name

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,33 +14,55 @@ from conftest import DatabasesFactory
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
 from support.item_site import assert_refused_everywhere, assert_reinitializes, command, grow, insert, run
-from support.observed import stored_commands
+from support.mariadb import MariaDbServer
+from support.observed import item_article, stored_commands
+from support.publishers import new_mariadb_database, publishing_mariadb
 from support.site import Rows, Site
 from tranrepl.errors import MustBeReinitializedError
 from tranrepl.settings.publication import SyncType
 
 _TABLE = "CREATE TABLE item (id bigint PRIMARY KEY, note text)"
+_KINDS = ("postgres", *(pytest.param(it, marks=pytest.mark.slow) for it in ("mariadb", "mysql-9.7")))
 
 
 def _site(databases: Databases, folder: Path) -> Site:
     """Return a site that is not set up, with its table at the Publisher."""
     folder.mkdir(exist_ok=True)
-    site = Site(
-        databases, folder / "store", [{"source": "public.item", "pre_creation_cmd": "truncate", "truncate": "ignore"}]
-    )
+    article = {**item_article(databases.publisher), "pre_creation_cmd": "truncate", "truncate": "ignore"}
+    site = Site(databases, folder / "store", [article])
     site.at_publisher(_TABLE)
     return site
 
 
-@pytest.fixture
-def shards(own_server: PostgresServer, databases: DatabasesFactory, tmp_path: Path) -> tuple[Site, Site]:
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[MariaDbServer]]]:
+    """Yield two servers of a kind, started when they are first asked for."""
+    with ExitStack() as stack:
+
+        def started(kind: str) -> list[MariaDbServer]:
+            homes = [tmp_path_factory.mktemp("server") for _ in range(2)]
+            return [stack.enter_context(publishing_mariadb(it, kind)) for it in homes]
+
+        yield cache(started)
+
+
+@pytest.fixture(params=_KINDS)
+def shards(request: pytest.FixtureRequest, databases: DatabasesFactory, tmp_path: Path) -> tuple[Site, Site]:
     """Return equal names at two servers, each with a distribution database of its own, and one Subscriber."""
     here, there = databases(), databases()
-    own_server.create_database(here.publisher.database or "")
-    publisher = own_server.connection(here.publisher.database or "", "publisher")
+    if request.param == "postgres":
+        other: PostgresServer = request.getfixturevalue("own_server")
+        name = here.publisher.database or ""
+        other.create_database(name)
+        first, second = here.publisher, other.connection(name, "publisher")
+    else:
+        both: list[MariaDbServer] = request.getfixturevalue("others")(request.param)
+        name = new_mariadb_database(both[0])
+        both[1].execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        first, second = (it.connection(name, "publisher") for it in both)
     return (
-        _site(here, tmp_path / "one"),
-        _site(Databases(publisher, here.subscriber, there.distribution), tmp_path / "two"),
+        _site(replace(here, publisher=first), tmp_path / "one"),
+        _site(Databases(second, here.subscriber, there.distribution), tmp_path / "two"),
     )
 
 
