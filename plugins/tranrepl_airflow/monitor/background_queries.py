@@ -10,9 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from tranrepl.connections import Connection
 from tranrepl.distributor.command_store import StoreSpace
+from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store import store_at
 from tranrepl.errors import ReplicationError
+from tranrepl.model.position import Position
 from tranrepl.publisher.publisher import RetainedLog
 from tranrepl.publisher.registry import open_publisher
 from tranrepl.settings.publication import Publication
@@ -83,16 +86,25 @@ class StoreAnswer:
     """None where its disk is not ours to ask."""
 
 
-def _ask_publisher(key: tuple[str, str]) -> PublisherAnswer:
-    connection_id, publication = key
+def _ask_publisher(key: tuple[str, str, str]) -> PublisherAnswer:
+    connection_id, publication, distributor_id = key
     try:
-        connection = resolve_connections([connection_id]).by_id[connection_id]
-        with open_publisher(connection, publication, _APPLICATION) as publisher:
-            return PublisherAnswer(publisher.health().retained)
+        connections = resolve_connections([connection_id, distributor_id]).by_id
+        registered_to = _registered_to(connections[distributor_id], publication)
+        with open_publisher(connections[connection_id], publication, _APPLICATION) as publisher:
+            return PublisherAnswer(publisher.health(registered_to).retained)
     except ReplicationError as error:
         return PublisherAnswer(problem=error.message)
     except Exception as error:  # noqa: BLE001 - a thread has nobody else to report to
         return PublisherAnswer(problem=f"{type(error).__name__}")
+
+
+def _registered_to(distributor: Connection, publication: str) -> Position | None:
+    """Return up to where the log is registered; None where that is not known."""
+    with suppress(ReplicationError), DistributionDatabase(distributor) as database:
+        record = database.publications.find(publication)
+        return None if record is None else record.registered_to
+    return None
 
 
 def _ask_store(key: tuple[str, str | None]) -> StoreAnswer:
@@ -110,7 +122,7 @@ def _ask_store(key: tuple[str, str | None]) -> StoreAnswer:
 class BackgroundQueries:
     """The last answers of all Publishers and stores, in one process of the API server."""
 
-    _publishers: CachedQuery[tuple[str, str], PublisherAnswer] = field(
+    _publishers: CachedQuery[tuple[str, str, str], PublisherAnswer] = field(
         default_factory=lambda: CachedQuery(_ask_publisher, _LOG_CACHED_SECONDS)
     )
     _stores: CachedQuery[tuple[str, str | None], StoreAnswer] = field(
@@ -119,7 +131,8 @@ class BackgroundQueries:
 
     def publisher(self, publication: Publication) -> PublisherAnswer | None:
         """Return what the publication's Publisher said last; None before its first answer."""
-        return self._publishers.last((publication.publisher.connection, publication.publication))
+        ends = publication.publisher.connection, publication.publication, publication.distributor.connection
+        return self._publishers.last(ends)
 
     def store(self, url: str, connection_id: str | None) -> StoreAnswer | None:
         """Return what was last known of a store; None before the first look."""

@@ -125,6 +125,8 @@ def _log_reader_lines(reader: LogReaderStatus) -> Iterator[str]:
         yield f"watermark 0x{reader.registered_xact_seqno}"
     if reader.slot_name is not None:
         yield _kept(reader, escape(reader.log or f"the log of {reader.slot_name}"))
+    for it in reader.dangers:
+        yield f"[yellow]{escape(it)}[/]"
     yield from _oldest_transaction(reader)
     if reader.waits_for is not None:
         yield f"[yellow]{escape(reader.waits_for)}[/]"

@@ -20,6 +20,7 @@ from tranrepl.admin.status import status
 from tranrepl.cli.status_display import show_status
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.settings.publication import Article
+from tranrepl_airflow.monitor.background_queries import _ask_publisher
 
 
 @pytest.fixture
@@ -209,8 +210,12 @@ def test_a_replica_whose_changes_are_not_logged_is_refused_and_a_crash_that_lose
     assert any("sync_binlog is 0" in it for it in warnings)
 
 
-def test_no_message_about_its_log_speaks_of_a_slot(
-    mariadb_shop: MariaDbServer, databases: DatabasesFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_no_message_speaks_of_a_slot_and_status_and_monitor_name_a_danger(
+    mariadb_shop: MariaDbServer,
+    databases: DatabasesFactory,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mariadb_shop.execute("DROP TABLE IF EXISTS shop.told", "CREATE TABLE shop.told (id int PRIMARY KEY)")
     ends = replace(databases(), publisher=mariadb_shop.connection("shop", "publisher"))
@@ -228,6 +233,23 @@ def test_no_message_about_its_log_speaks_of_a_slot(
     assert retained is not None
     large = replace(retained, size=5 << 20)
     told += [f"{it.text} {it.remedy}" for it in _of_log(published.publication, large)]
+    ((usual,),) = mariadb_shop.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
+    purge = "SET GLOBAL binlog_expire_logs_auto_purge = {}" if mariadb_shop.kind == "mysql" else "DO '{}'"
+    mariadb_shop.execute("FLUSH BINARY LOGS", purge.format("ON"))
+    time.sleep(1)
+    mariadb_shop.execute("SET GLOBAL binlog_expire_logs_seconds = 1")
+    try:
+        show_status(status(published.topology))
+        shown = capsys.readouterr().out
+        for name, value in ends.environment.items():
+            monkeypatch.setenv(name, value)
+        by_monitor = _ask_publisher(("publisher", published.publication.publication, "distribution"))
+    finally:
+        mariadb_shop.execute(f"SET GLOBAL binlog_expire_logs_seconds = {usual}", purge.format("OFF"))
+    assert "the binary log is in danger: in 0.0 hours" in shown
+    assert by_monitor.retained is not None
+    assert [it.text for it in by_monitor.retained.dangers if it.text in shown] != []
+    told.append(shown)
     assert len(told) > 3
     assert [it for it in told if "slot" in it.lower() and it.count("slot") > it.count("PostgreSQL slot")] == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
@@ -28,6 +28,14 @@ class PublisherAnswer:
     waits_for: str | None
     schema_changes_stop: str | None
     """Why they stop the publication; None where they are replicated."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogContinuity:
+    broken: str | None
+    """Why the log cannot be read on; None where it can."""
+    dangers: Sequence[str]
+    """Why what is to be read next may soon be lost, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +80,27 @@ def ask_history(database: DistributionDatabase, record: PublicationRecord, setti
     return LogReaderHistory(LastRun.of(known.last_run), LastError.of(known.last_error, Place(settings_file)))
 
 
-def ask_for_break(topology: Topology, database: DistributionDatabase, record: PublicationRecord) -> str | None:
-    """Return why the log cannot be read on; None where it can."""
+def ask_for_continuity(topology: Topology, database: DistributionDatabase, record: PublicationRecord) -> LogContinuity:
+    """Return whether the log can be read on from where it is registered, and for how long."""
     with topology.publisher(_APPLICATION) as publisher:
         problem: ReplicationError | None = find_break(publisher, database, record)
+        kept = publisher.health(record.registered_to).retained
     try:
         # Its runs are refused before they begin, and no history has that.
         database.articles.active(topology.publication, record)
     except ConfigurationError as error:
         problem = problem or error
-    return None if problem is None else str(problem)
+    dangers = [] if kept is None or problem is not None else [f"{it.text}: {it.remedy}" for it in kept.dangers]
+    return LogContinuity(None if problem is None else str(problem), dangers)
 
 
 def log_reader_status(
     record: PublicationRecord | None,
     publisher: PublisherAnswer | ReplicationError,
     history: LogReaderHistory | None,
-    broken: str | ReplicationError | None,
+    continuity: LogContinuity | ReplicationError | None,
 ) -> LogReaderStatus:
-    """Return what the answers say together. `broken`: why the log cannot be read on, or why that is not known."""
+    """Return what the answers say together."""
     fields: dict[str, object] = {}
     if record is not None:
         seqno = record.registered_xact_seqno
@@ -99,10 +109,10 @@ def log_reader_status(
         fields |= _of_publisher(publisher)
     else:
         fields["publisher_problem"] = error_line("the Publisher", publisher)
-    if isinstance(broken, ReplicationError):
-        fields["publisher_problem"] = f"it is not known whether the log can be read on: {broken.message}"
-    else:
-        fields["problem"] = broken
+    if isinstance(continuity, ReplicationError):
+        fields["publisher_problem"] = f"it is not known whether the log can be read on: {continuity.message}"
+    elif continuity is not None:
+        fields |= {"problem": continuity.broken, "dangers": continuity.dangers}
     if history is not None:
         fields |= {"last_run": history.last_run, "last_error": history.last_error}
     return LogReaderStatus.model_validate(fields)

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TypeVar
 
 from tranrepl.admin.status.log_reader import (
+    LogContinuity,
     LogReaderHistory,
     PublisherAnswer,
-    ask_for_break,
+    ask_for_continuity,
     ask_history,
     ask_publisher,
     log_reader_status,
@@ -86,16 +87,18 @@ class _Status:
         history = self._ask_in_thread(
             self._distribution, lambda: ask_history(self.database, record, self.settings_file)
         )
-        broken: PendingAnswer[str | None] | None = None
+        continuity: PendingAnswer[LogContinuity] | None = None
         if isinstance(publisher, PublisherAnswer):
-            broken = self._ask_in_thread(self._publisher, lambda: ask_for_break(self.topology, self.database, record))
+            continuity = self._ask_in_thread(
+                self._publisher, lambda: ask_for_continuity(self.topology, self.database, record)
+            )
         subscriptions = self._ask_subscriptions(record, watermarks)
         past = history.answer()
         reader = log_reader_status(
             record,
             publisher,
             past if isinstance(past, LogReaderHistory) else None,
-            broken.answer() if broken is not None else None,
+            continuity.answer() if continuity is not None else None,
         )
         return self._report(reader, subscriptions, past if isinstance(past, ReplicationError) else None)
 

@@ -102,6 +102,8 @@ class LogReaderStatus(BaseModel):
     """Why the Publisher could not be asked: it is away, or refuses us."""
     problem: str | None = None
     """Why the log cannot be read on, and the way out; None where it can."""
+    dangers: list[str] = []
+    """Why log that is to be read next may soon be lost, each with what to do."""
     waits_for: str | None = None
     """A standby that must have the log before it is read further."""
     schema_changes_stop: str | None = None
