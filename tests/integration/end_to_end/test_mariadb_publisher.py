@@ -1,5 +1,5 @@
-"""From MariaDB to PostgreSQL by the ordinary verbs and a login of least rights: snapshot, log, delivery, and both ends
-compared."""
+"""From MariaDB to PostgreSQL, MariaDB and SQLite by the ordinary verbs and a login of least rights: snapshot, log,
+delivery, and both ends compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from support.mariadb import MariaDbServer
 from support.publishers import publishing_mariadb
 from support.site import Site
 from support.spark_here import SparkHere
+from support.subscribers import STATEMENTS
 from tranrepl.admin.check import check
+from tranrepl.connections import Connection
 
 _TYPES = """CREATE TABLE item (
     id int PRIMARY KEY, tiny tinyint unsigned, big bigint unsigned, price decimal(20,4), ratio double, part float,
@@ -30,6 +32,9 @@ _ROW = (
     "2024, ST_GeomFromText('POINT(1 2)'), '{{\"a\": [1, null]}}', '6ccd780c-baba-1026-9564-5b8c656024db', "
     "'2001:db8::1')"
 )
+
+
+_SUBSCRIPTIONS = {"reporting": "subscriber", "copy": "copy", "file": "file"}
 
 
 @pytest.fixture
@@ -57,9 +62,31 @@ def site(databases: DatabasesFactory, server: MariaDbServer, tmp_path: Path) -> 
     server.execute(f"CREATE USER {account} IDENTIFIED BY 'few rights: €'", *server.least_rights(account, "shop"))
     least = replace(server.connection("shop", "publisher"), login="least", password="few rights: €")  # noqa: S106
     ends = replace(databases(), publisher=least)
-    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
-    articles = [{"source": f"shop.{name}", "destination": f"public.{name}"} for name in ("item", "pair")]
-    return Site(ends, tmp_path / "store", articles, SparkHere(), [subscription])
+    subscriptions = [
+        {"name": name, "connection": connection, "sync_type": "automatic"}
+        for name, connection in _SUBSCRIPTIONS.items()
+    ]
+    articles = [
+        {
+            "source": f"shop.{it}",
+            "destination": f"public.{it}",
+            "destinations": {"copy": f"copy.{it}"},
+            "pre_creation_cmd": "truncate",
+            **STATEMENTS,
+        }
+        for it in ("item", "pair")
+    ]
+    site = Site(ends, tmp_path / "store", articles, SparkHere(), subscriptions)
+    # It keeps the types for which a Subscriber's table may have them.
+    other = "MODIFY part double, MODIFY took text, MODIFY place longblob, MODIFY address text"
+    server.execute(
+        "CREATE DATABASE copy",
+        "CREATE TABLE copy.item LIKE shop.item",
+        f"ALTER TABLE copy.item MODIFY made int(9) ZEROFILL, {other}",
+    )
+    site.connections["copy"] = server.connection("copy", "copy")
+    site.connections["file"] = Connection("file", "sqlite", database=str(tmp_path / "file.sqlite"))
+    return site
 
 
 def _subscribers(site: Site) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
@@ -103,7 +130,8 @@ def _equal(site: Site, server: MariaDbServer) -> None:
 def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServer) -> None:
     site.set_up()
     assert check(site.topology).problems == []
-    site.take_snapshot().raise_error()
+    for name in _SUBSCRIPTIONS:
+        site.take_snapshot(subscription=name).raise_error()
     assert len(_subscribers(site)[0]) == 4
     _equal(site, server)
     with server.connect("shop") as session, session.cursor() as cursor:
@@ -120,9 +148,10 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
     _at_publisher(server, "TRUNCATE TABLE pair", "INSERT INTO pair VALUES (7, 'again', 7)", "FLUSH BINARY LOGS")
     site.run()
     _equal(site, server)
-    validated = site.validate()
-    assert validated.validation is not None
-    assert [it.rows for it in validated.validation.articles] == [(), ()]
+    for name in _SUBSCRIPTIONS:
+        validated = site.validate(name)
+        assert validated.validation is not None
+        assert [it.rows for it in validated.validation.articles] == [(), ()], name
     # Nothing is left to read, in another file.
     assert site.probe_log() is not None
     _at_publisher(server, "ALTER TABLE pair ADD COLUMN more int", "INSERT INTO pair VALUES (8, 'b', 8, 8)")

@@ -135,7 +135,8 @@ def test_tls_parameters_reach_every_driver(
             distribution.ping()
 
 
-@pytest.mark.parametrize("name", ["mariadb", *(pytest.param(it, marks=pytest.mark.slow) for it in list(SERVERS)[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SERVERS)
 def test_a_binary_log_is_read_and_followed_over_tls(
     name: str, databases: DatabasesFactory, made: Certificates, tmp_path: Path
 ) -> None:

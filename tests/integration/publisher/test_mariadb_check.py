@@ -178,17 +178,12 @@ def test_log_that_is_removed_before_it_is_read_is_warned_of(site: PublisherSite)
             assert list(publisher.warnings(timedelta(hours=1), day)) == []
             (warning,) = publisher.warnings(timedelta(hours=1), week)
             assert publisher.health(place).retained == publisher.health().retained
-            time.sleep(1)
             # No file is removed before the next one begins.
             site.server.execute("SET GLOBAL binlog_expire_logs_seconds = 1")
-            retained = publisher.health(place).retained
             assert publisher.health(publisher.end_of_log()).retained == publisher.health().retained
         finally:
             site.server.execute(f"SET GLOBAL binlog_expire_logs_seconds = {usual}")
     assert "binlog_expire_logs_seconds = 604800" in warning
-    assert retained is not None
-    (danger,) = retained.dangers
-    assert re.search(r"in 0\.0 hours the server removes \S+bin\.\d+ ", danger.text)
 
 
 @of_mariadb
@@ -246,7 +241,7 @@ def test_no_message_speaks_of_a_slot_and_status_and_monitor_name_a_danger(
         by_monitor = _ask_publisher(("publisher", published.publication.publication, "distribution"))
     finally:
         mariadb_shop.execute(f"SET GLOBAL binlog_expire_logs_seconds = {usual}", purge.format("OFF"))
-    assert "the binary log is in danger: in 0.0 hours" in shown
+    assert re.search(r"the binary log is in danger: in 0\.0 hours the server removes \S+bin\.\d+ ", shown)
     assert by_monitor.retained is not None
     assert [it.text for it in by_monitor.retained.dangers if it.text in shown] != []
     told.append(shown)
