@@ -53,10 +53,12 @@ def site(databases: DatabasesFactory, server: MariaDbServer, tmp_path: Path) -> 
     _at_publisher(
         server,
         _TYPES,
-        "CREATE TABLE pair (a int, b varchar(20) CHARACTER SET utf8mb4, n int NOT NULL, PRIMARY KEY (b, a))",
+        "CREATE TABLE pair (a int, b varchar(20) CHARACTER SET utf8mb4, n int NOT NULL, "
+        "twice int AS (n * 2) VIRTUAL, kept int AS (n * 3) PERSISTENT, hidden int DEFAULT 5 INVISIBLE, "
+        "PRIMARY KEY (b, a))",
         *(f"INSERT INTO item VALUES {_ROW.format(number)}" for number in range(1, 4)),
         "INSERT INTO item (id, name) VALUES (4, 'nothing')",
-        "INSERT INTO pair VALUES (1, 'x', 1), (2, 'y', 2)",
+        "INSERT INTO pair (a, b, n) VALUES (1, 'x', 1), (2, 'y', 2)",
     )
     account = "least@'127.0.0.1'"
     server.execute(f"CREATE USER {account} IDENTIFIED BY 'few rights: €'", *server.least_rights(account, "shop"))
@@ -97,7 +99,7 @@ def _subscribers(site: Site) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...
         "to_char(seen, 'YYYY-MM-DD HH24:MI:SS'), extract(epoch FROM took)::text, state, tags, flags, made, "
         "upper(encode(place, 'hex')), doc, ref::text, host(address) FROM item ORDER BY id"
     )
-    return item, site.at_subscriber("SELECT a, b, n FROM pair ORDER BY a, b")
+    return item, site.at_subscriber("SELECT a, b, n, hidden FROM pair ORDER BY a, b")
 
 
 def _publishers(server: MariaDbServer) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
@@ -108,7 +110,7 @@ def _publishers(server: MariaDbServer) -> tuple[list[tuple[Any, ...]], list[tupl
         "CAST(TIME_TO_SEC(took) AS DECIMAL(20,6)), state, tags, flags + 0, CAST(made AS SIGNED), HEX(place), doc, "
         "CAST(ref AS CHAR), CAST(address AS CHAR) FROM item ORDER BY id",
     )
-    return item, _at_publisher(server, "SELECT a, b, n FROM pair ORDER BY a, b")
+    return item, _at_publisher(server, "SELECT a, b, n, hidden FROM pair ORDER BY a, b")
 
 
 _REAL = (4, 5, 15)
@@ -145,7 +147,18 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
         session.rollback()
     site.run()
     _equal(site, server)
-    _at_publisher(server, "TRUNCATE TABLE pair", "INSERT INTO pair VALUES (7, 'again', 7)", "FLUSH BINARY LOGS")
+    _at_publisher(
+        server,
+        "SET GLOBAL log_bin_compress = ON, GLOBAL log_bin_compress_min_len = 10, GLOBAL binlog_checksum = NONE",
+        "TRUNCATE TABLE pair",
+        "INSERT INTO pair (a, b, n) VALUES (7, 'again', 7)",
+        f"INSERT INTO item VALUES {_ROW.format(12)}",
+        "UPDATE pair SET hidden = 6",
+    )
+    ((file, *_others),) = server.execute(server.end_of_log)
+    kinds = {str(event[2]) for event in server.execute(f"SHOW BINLOG EVENTS IN '{file}'")}
+    assert {"Write_rows_compressed_v1", "Update_rows_compressed_v1"} <= kinds
+    server.execute("FLUSH BINARY LOGS")
     site.run()
     _equal(site, server)
     for name in _SUBSCRIPTIONS:
@@ -154,7 +167,7 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
         assert [it.rows for it in validated.validation.articles] == [(), ()], name
     # Nothing is left to read, in another file.
     assert site.probe_log() is not None
-    _at_publisher(server, "ALTER TABLE pair ADD COLUMN more int", "INSERT INTO pair VALUES (8, 'b', 8, 8)")
+    _at_publisher(server, "ALTER TABLE pair ADD COLUMN more int", "INSERT INTO pair (a, b, n) VALUES (8, 'b', 8)")
     result = site.read_log()
     assert result.error is not None
     assert "table shop.pair was altered: ALTER TABLE pair" in result.error.message
