@@ -69,6 +69,14 @@ def test_an_event_that_is_damaged_anywhere_is_an_error_and_no_other_row(file: st
                 _block([*events[:at], damaged, *events[at + 1 :]])
 
 
+@pytest.mark.parametrize("file", STREAMS)
+def test_an_event_of_a_kind_that_is_not_known_is_an_error(file: str) -> None:
+    events = [bytes.fromhex(it) for it in stream_of(file)["events_hex"]]
+    events[-2] = events[-2][:4] + bytes([250]) + events[-2][5:]
+    with pytest.raises(DataError, match="an event of type 250, which cannot be read"):
+        _block(events)
+
+
 def _articles(block: EventBlock) -> dict[TableName, RegisteredArticle]:
     """Return an article of all columns for each table that the block describes."""
     found = {}
