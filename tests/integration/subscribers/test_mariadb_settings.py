@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -23,6 +22,7 @@ from support.spark_here import SparkHere
 from support.subscribers import KEY, STATEMENTS
 from tranrepl.admin.check import check
 from tranrepl.errors import ReplicationError, TransientError
+from tranrepl.mysql.session import connect
 from tranrepl.subscriber.mariadb.database import MariaDb
 from tranrepl.subscriber.registry import dialect_of
 
@@ -252,11 +252,13 @@ def test_a_server_that_is_read_only_is_tried_again(
 
 
 def test_a_server_that_is_gone_is_noticed_within_minutes(site: Site) -> None:
-    with MariaDb("mariadb").engine(site.connections["mariadb"]).connect() as session:
-        driver: Any = session.connection.dbapi_connection
-        settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-        assert driver._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert [driver._sock.getsockopt(socket.IPPROTO_TCP, it) for it in settings] == [60, 10, 6, 120_000]
+    connection = site.connections["mariadb"]
+    settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    with MariaDb("mariadb").engine(connection).connect() as subscribers, connect(connection) as publishers:
+        for driver in (subscribers.connection.dbapi_connection, publishers.driver):
+            opened: socket.socket = getattr(driver, "_sock")  # noqa: B009 - the driver's own
+            assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert [opened.getsockopt(socket.IPPROTO_TCP, it) for it in settings] == [60, 10, 6, 120_000]
 
 
 def _pasted(problem: ReplicationError, begin: str) -> str:
