@@ -13,6 +13,7 @@ from conftest import DatabasesFactory
 from support.azure_server import AzureServer
 from support.databases import Databases
 from support.embedded_postgres import PostgresServer
+from support.google_server import GoogleServer
 from support.kept_sessions import NEW_SESSIONS, kept_sessions
 from support.mariadb import MariaDbServer
 from support.object_server import Bucket, ObjectServer
@@ -42,6 +43,13 @@ def azure_server(server_folder: Path) -> Iterator[AzureServer]:
     """Yield the run's server of Azure's."""
     AzureServer.require()
     with AzureServer(server_folder / "blobs") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def google_server(server_folder: Path) -> Iterator[GoogleServer]:
+    """Yield the run's server of Google's protocol."""
+    with GoogleServer(server_folder / "google") as server:
         yield server
 
 

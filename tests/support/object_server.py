@@ -3,6 +3,7 @@ protocol."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import secrets
@@ -12,7 +13,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -23,7 +24,7 @@ from urllib.request import Request, urlopen
 
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import AzureStore, S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from support.processes import dying_with_owner, free_port
 from tranrepl.connections import Connection
@@ -80,6 +81,11 @@ class BucketServer(ABC):
     def connection(self, *, may_write: bool = True) -> Connection:
         """Return a connection that may not administer the server."""
 
+    def refused_connections(self) -> list[Connection]:
+        """Return one whose key is not its account's, and one of an account that is not there."""
+        given = self.connection()
+        return [replace(given, password=base64.b64encode(b"another").decode()), replace(given, login="another")]
+
     @abstractmethod
     def make_bucket(self, bucket: str) -> None: ...
 
@@ -93,7 +99,7 @@ class BucketServer(ABC):
         """What it has beside ours."""
 
     @abstractmethod
-    def _client(self, bucket: str) -> S3Store | AzureStore:
+    def _client(self, bucket: str) -> S3Store | AzureStore | GCSStore:
         """Return an administrator's."""
 
     def start(self) -> None:

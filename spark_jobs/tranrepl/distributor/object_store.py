@@ -35,7 +35,7 @@ _WAITING: dict[str, Any] = {"timeout": "30s", "connect_timeout": "10s"}
 _KEY_OPTIONS = ("aws_access_key_id", "aws_secret_access_key")
 _USED_OPTIONS = {
     "s3": ("endpoint_url", "region_name", "aws_session_token", *_KEY_OPTIONS),
-    "gs": ("keyfile_dict", "key_path", "project"),
+    "gs": ("endpoint_url", "keyfile_dict", "key_path", "project"),
     "az": ("account_key", "sas_token"),
 }
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
@@ -283,7 +283,8 @@ def _client(store: ObjectStore) -> Any:
         given = {"endpoint": endpoint, "region": options.get("region_name"), "credential_provider": _keys(it, options)}
         return S3Store(parts.netloc, **settings, **_given(given))
     if parts.scheme == "gs":
-        given = {"service_account_key": options.get("keyfile_dict"), "service_account": options.get("key_path")}
+        key, path = options.get("keyfile_dict"), options.get("key_path")
+        given = {"base_url": endpoint, "service_account_key": key, "service_account": path}
         return GCSStore(parts.netloc, **settings, **_given(given))
     account = None if it is None else it.login
     given = {"account_name": account, "endpoint": endpoint, "credential_provider": _azure_key(it, options)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import os
 import pickle
@@ -42,14 +41,16 @@ from tranrepl.distributor.store_mark import MARK
 from tranrepl.errors import ConfigurationError, ErrorKind, InternalError, TransientError
 from tranrepl.failpoint import Failpoint
 
-each_kind = pytest.mark.parametrize("server", ["s3", pytest.param("az", marks=pytest.mark.slow)], indirect=True)
+_SERVERS = {"s3": "object_server", "az": "azure_server", "gs": "google_server"}
+each_kind = pytest.mark.parametrize(
+    "server", ["s3", *(pytest.param(it, marks=pytest.mark.slow) for it in ("az", "gs"))], indirect=True
+)
 
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> BucketServer:
     """Return the run's server, of S3's protocol where the test does not say of each kind."""
-    kind = getattr(request, "param", "s3")
-    found: BucketServer = request.getfixturevalue("object_server" if kind == "s3" else "azure_server")
+    found: BucketServer = request.getfixturevalue(_SERVERS[getattr(request, "param", "s3")])
     return found
 
 
@@ -61,7 +62,6 @@ def bucket(server: BucketServer) -> Bucket:
 MakeSite = Callable[..., Site]
 
 
-_ANOTHER_KEY = base64.b64encode(b"another").decode()
 _ITEM = "CREATE TABLE item (id int PRIMARY KEY, xact int, note text)"
 
 
@@ -109,7 +109,7 @@ def test_changes_pass_through_a_bucket(
     insert_transactions(site, 1)
     site.read_log().raise_error()
     # Without the file, the store's connection is found by the mark.
-    other = replace(server.connection(), connection_id="other", password=_ANOTHER_KEY)
+    other = replace(server.refused_connections()[0], connection_id="other")
     given = [other, *site.connections.values()]
     ends = find_ends("purchasing", site.databases.distribution, given, LEFT_NOTHING, "test")
     tear_down(plan_teardown_at(ends), lambda _: None)
@@ -157,7 +157,10 @@ def test_continuous_agents_gather_what_a_request_is_paid_for(
 
 @pytest.mark.parametrize(
     ("server", "number"),
-    [("s3", 12), pytest.param("s3", 2_000, marks=pytest.mark.slow), pytest.param("az", 100, marks=pytest.mark.slow)],
+    [
+        ("s3", 12),
+        *(pytest.param(*it, marks=pytest.mark.slow) for it in (("s3", 2_000), ("az", 100), ("gs", 150))),
+    ],
     indirect=["server"],
 )
 def test_small_batches_are_put_together(make_site: MakeSite, server: BucketServer, bucket: Bucket, number: int) -> None:
@@ -215,7 +218,8 @@ def _refusal(site: Site) -> ConfigurationError:
     (problem,) = check(site.topology).problems
     assert isinstance(problem, ConfigurationError)
     used = site.connections["store"]
-    assert not [it for it in (used.password, used.options.get("sas_token")) if it and it in str(problem)]
+    secrets = (used.password, used.options.get("sas_token"), used.options.get("keyfile_dict"))
+    assert not [it for it in secrets if it and it in str(problem)]
     return problem
 
 
@@ -225,7 +229,7 @@ def test_what_keeps_the_store_from_being_used_is_named(
 ) -> None:
     site = make_site(SparkHere())
     url = bucket.store
-    for wrong in (replace(server.connection(), password=_ANOTHER_KEY), replace(server.connection(), login="another")):
+    for wrong in server.refused_connections():
         site.connections["store"] = wrong
         problem = _refusal(site)
         assert problem.message.startswith(f"distributor.store: {url} cannot be asked to write: ")
