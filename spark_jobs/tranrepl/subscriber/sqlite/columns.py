@@ -7,12 +7,14 @@ Source: SQLite, "ALTER TABLE", section 7: what does not change how rows are stor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlglot.dialects.sqlite import SQLite
 
 from tranrepl.errors import ConfigurationError
@@ -26,11 +28,18 @@ from tranrepl.subscriber.base.column_statements import AlembicColumns
 from tranrepl.subscriber.base.column_steps import ColumnStep, RetypedColumn
 
 
+class _Compiler(SQLiteCompiler):
+    """Before SQLAlchemy 2.1, values were found behind a doubled percent sign, too."""
+
+    _positional_pattern = re.compile(f"(?<!%){SQLiteCompiler._positional_pattern.pattern}")
+
+
 def with_names_apart(engine: sa.Engine) -> sa.Engine:
     """Let SQLAlchemy find the places of values, which it writes as `%(name)s` first, in no name: percent signs of names
     and texts are doubled until a statement is complete."""
-    preparer: Any = engine.dialect.identifier_preparer
-    preparer._double_percents = True
+    dialect: Any = engine.dialect
+    dialect.identifier_preparer._double_percents = True
+    dialect.statement_compiler = _Compiler
 
     @event.listens_for(engine, "before_cursor_execute", retval=True)
     def single(
