@@ -105,10 +105,12 @@ class _File:
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
+    size = 0
     for batch in batches:
         held.append(batch)
-        if sum(it.nbytes for it in held) >= _ROW_GROUP_BYTES:
+        size += batch.nbytes
+        if size >= _ROW_GROUP_BYTES:
             yield pa.Table.from_batches(held)
-            held = []
+            held, size = [], 0
     if held:
         yield pa.Table.from_batches(held)

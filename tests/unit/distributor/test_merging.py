@@ -1,13 +1,17 @@
-"""Which batches are put together."""
+"""Which batches are put together, and that many cost no more than their number."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pyarrow as pa
 from hypothesis import given, strategies as st
 
 from tranrepl.distributor.batch_files import is_small
+from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.database import Batch
 from tranrepl.distributor.merging import (
     FEWEST_BATCHES,
@@ -16,6 +20,8 @@ from tranrepl.distributor.merging import (
     MOST_COMMANDS,
     mergeable,
 )
+from tranrepl.distributor.store import store_at
+from tranrepl.model.command_rows import ROW_LAYOUT
 
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _Entered = list[tuple[Batch, datetime]]
@@ -68,3 +74,13 @@ def test_a_batch_a_second_gives_one_for_each_clean_up() -> None:
     entered = [(Batch(str(at), _seqno(8 * at), _seqno(8 * at), it, it, 1, 3, 300), it) for at, it in enumerate(times)]
     (run,) = mergeable(entered, {_seqno(0), _seqno(8 * 599)})
     assert [it.folder for it in run.batches] == [str(at) for at in range(1, 600)]
+
+
+def test_thousands_of_small_batches_are_written_in_a_moment(tmp_path: Path) -> None:
+    row = {"xact_seqno": _seqno(1), "command_id": 1, "commit_time": _NOON, "article_id": 1, "operation": 1}
+    batch = pa.RecordBatch.from_pylist([row], ROW_LAYOUT)
+    store, began = store_at(str(tmp_path / "store")), time.process_time()
+    folder = write_commands(store, [batch] * 3_000)
+    assert time.process_time() - began < 5, "weighed again with each that follows, they take minutes"
+    with store.open(folder) as file:
+        assert len(file.read()) > 3_000
