@@ -45,19 +45,14 @@ class ReplicatedTable:
     applied_otherwise: str | None
     """Why the Subscriber's values need not be the Publisher's; None where they are."""
     rows: int
-    """Commands that were delivered, and rows that were copied; none to a table of which the first one failed."""
+    """Commands that were delivered, and rows that were copied or repaired; none to a table of which the first one
+    failed."""
 
 
 def replicated_tables(publication: Publication, subscription: str, result: JobResult) -> tuple[ReplicatedTable, ...]:
     """Return the tables to which a job wrote, and the one where it failed, as they are registered now. Raises nothing:
     the job has done its work."""
-    rows = Counter(result.commands_by_article)
-    for table in result.snapshot:
-        rows[table.article] += table.rows
-    written = {article: count for article, count in rows.items() if count}
-    # A comparison that finds differences has written nothing.
-    if result.error is not None and result.error.article is not None and result.validation is None:
-        written.setdefault(result.error.article, 0)
+    written = rows_written(result)
     if not written or not _is_on():
         return ()
     try:
@@ -65,6 +60,20 @@ def replicated_tables(publication: Publication, subscription: str, result: JobRe
     except Exception as error:  # noqa: BLE001 - what was delivered stays delivered, whatever a secrets backend raises
         log.warning("the lineage of this run was not made for OpenLineage: %s", type(error).__name__)
         return ()
+
+
+def rows_written(result: JobResult) -> dict[str, int]:
+    """Return how much a job wrote by article, with the one where it failed."""
+    rows = Counter(result.commands_by_article)
+    for table in result.snapshot:
+        rows[table.article] += table.rows
+    for compared in result.validation.articles if result.validation is not None else ():
+        rows[compared.article] += compared.repaired or 0
+    written = {article: count for article, count in rows.items() if count}
+    # A comparison that finds differences has written nothing.
+    if result.error is not None and result.error.article is not None and result.validation is None:
+        written.setdefault(result.error.article, 0)
+    return written
 
 
 def _is_on() -> bool:

@@ -6,10 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from support.checkout import CHECKOUT
+from tranrepl.errors import ErrorKind, ErrorReport
+from tranrepl.jobs.results import JobResult, TableProgress
+from tranrepl.jobs.validation_report import ArticleValidation, SubscriptionValidation
+from tranrepl_airflow.lineage import rows_written
 
 _PROVIDER = CHECKOUT / ".venv" / "openlineage"
 _REASON = "ins_cmd calls a custom procedure"
@@ -42,3 +47,22 @@ def test_an_article_that_is_applied_otherwise_is_no_identity() -> None:
         [{**direct, "subtype": "IDENTITY"}],
         [{**direct, "subtype": "TRANSFORMATION", "description": _REASON}],
     ]
+
+
+def test_rows_are_what_was_delivered_copied_and_repaired() -> None:
+    compared: Any = {"destination": "x", "publisher_rows": 9, "subscriber_rows": 9}
+    validated = (
+        ArticleValidation(article="a", repaired=2, **compared),
+        ArticleValidation(article="b", repaired=3, **compared),
+        ArticleValidation(article="equal", repaired=0, **compared),
+        ArticleValidation(article="left", different=1, **compared),
+    )
+    error = ErrorReport(kind=ErrorKind.DATA, message="it differs", article="left")
+    result = JobResult(
+        commands_by_article={"a": 1, "none": 0},
+        snapshot=(TableProgress(article="c", rows=5, bytes=9, share=1, seconds=1),),
+        validation=SubscriptionValidation(xact_seqno="0", articles=validated),
+        error=error,
+    )
+    assert rows_written(result) == {"a": 3, "b": 3, "c": 5}
+    assert rows_written(result.model_copy(update={"validation": None})) == {"a": 1, "c": 5, "left": 0}
