@@ -26,6 +26,8 @@ MOST_COMMANDS = 50_000
 MOST_BYTES = 32 * 1024 * 1024
 LONGEST_SPAN = timedelta(hours=1)
 """From the first commit to the last of what is put together, and between registrations: retention is in hours."""
+_COPIED = 256
+"""Batches whose rows are copied together: what is held of each file is far more than its few rows."""
 
 log = logging.getLogger(__name__)
 
@@ -127,5 +129,6 @@ def _merge(database: DistributionDatabase, record: PublicationRecord, run: Run) 
 
 
 def _commands(record: PublicationRecord, batches: Sequence[Batch]) -> Iterator[pa.RecordBatch]:
-    for commands in read_each(record, batches):
+    for first in range(0, len(batches), _COPIED):
+        commands = pa.concat_tables(read_each(record, batches[first : first + _COPIED]))
         yield from commands.combine_chunks().to_batches()
