@@ -114,6 +114,7 @@ def test_a_file_is_gone_where_the_store_says_so_and_not_a_proxy(
         ("s3://bucket/path", {"endpoint_url": "127.0.0.1:1"}),
         ("s3://bucket/path", {"endpoint_url": "http://a host"}),
         ("s3://bucket/a//path", {"endpoint_url": "http://127.0.0.1:1"}),
+        ("gs://bucket/path", {"endpoint_url": "127.0.0.1:1"}),
         ("gs://bucket/path", {"keyfile_dict": "hidden"}),
         ("gs://bucket/path", {"key_path": "/hidden/file"}),
         ("az://container/path", {"account_key": "hidden!"}),
