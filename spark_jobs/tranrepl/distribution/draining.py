@@ -35,6 +35,7 @@ from tranrepl.distribution.stored_range import LeftOut, StoredRange, first_at_or
 from tranrepl.distribution.stream_commands import STREAM_COMMANDS_DDL, Divider
 from tranrepl.distribution.streams import StreamDelivery, together
 from tranrepl.distributor.database import Batch, RunRow, StoredSchemaChange
+from tranrepl.distributor.database.batches import definitions_of
 from tranrepl.errors import ConfigurationError, ErrorKind, ErrorReport, InternalError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest
 from tranrepl.jobs.results import JobResult, latency_ms
@@ -88,8 +89,8 @@ class DistributionJob:
         """Those that hold a script."""
         self._checked = Checked.LARGE
         self._articles: Mapping[int, RegisteredArticle] = {}
-        self.in_force: Sequence[RegisteredArticle] = ()
-        """The articles in force, with the subscription's destinations, as they were read last."""
+        self._in_force: Sequence[RegisteredArticle] = ()
+        """Those of them that are in force."""
         if self._streams > 1:
             opened.subscriber.set_up_streams(self._streams)
 
@@ -104,7 +105,6 @@ class DistributionJob:
         opened.record_arrivals(position.watermark)
         total = JobResult(last_xact_seqno=position.watermark.hex(), notices=self.notices)
         if position.unfinished is not None:
-            self._read_definitions()
             total = total.plus(self.finish(position.watermark, position.unfinished))
         if total.error is None:
             watermark = bytes.fromhex(total.last_xact_seqno or "")
@@ -113,7 +113,7 @@ class DistributionJob:
             stored_changes = opened.database.schema_changes.after(opened.record, watermark)
             self.schema_changes = tuple(sorted({it.xact_seqno for it in stored_changes}))
             self.scripts = opened.database.schema_changes.scripts_after(opened.record, watermark)
-            self._read_definitions()
+            self._read_definitions(_definitions(registered, stored_changes))
             self.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
             total = total.warning_of_schema_changes(self.reinitialize_or_stop_articles(stored_changes))
             batches, before = deliverable(registered, request.committed_before, self._first_at_or_after)
@@ -121,13 +121,14 @@ class DistributionJob:
             total = self.deliver(*cut_after(batches, before, last), total)
         return total
 
-    def _read_definitions(self) -> None:
-        """Read every definition that stored commands may have: those of batches that were registered meanwhile, too."""
+    def _read_definitions(self, article_ids: Collection[int] | None = None) -> None:
+        """Read these definitions and the others of their tables, or every one that stored commands may have: those of
+        batches that were registered meanwhile, too."""
         articles = self._opened.database.articles
         ids = articles.ids_in_force(self._opened.record)
-        self._articles = articles.by_id(self._opened.record, self._request.subscription)
-        self.in_force = [self._articles[it] for it in ids if it in self._articles]
-        in_force = {it.source_object_id for it in self.in_force}
+        self._articles = articles.by_id(self._opened.record, self._request.subscription, article_ids)
+        self._in_force = [self._articles[it] for it in ids if it in self._articles]
+        in_force = {it.source_object_id for it in self._in_force}
         # A table that was renamed and dropped since has left its article's name to another one, as the file has it.
         self._names = {
             number: str(it.source if number in in_force or it.file_names is None else it.file_names.source)
@@ -144,6 +145,8 @@ class DistributionJob:
     def reinitialize_or_stop_articles(self, changes: Sequence[StoredSchemaChange]) -> list[str]:
         """Let articles wait for a snapshot whose rows the log does not tell at this Subscriber, and leave them out.
         Return what was done, in words."""
+        if not changes:
+            return []
         publication, opened = self._request.publication, self._opened
         compared = self._request.deliver_stopped
         done = reinitialize_or_stop_articles(
@@ -175,7 +178,7 @@ class DistributionJob:
         """Return the definitions applied at the Subscriber: schema changes may be on their way to it."""
         recorded = self._opened.subscriber.definitions()
         if not recorded:
-            return list(self.in_force)
+            return list(self._in_force)
         return [self._articles[it] for it in recorded.values() if it in self._articles]
 
     def _delivery(self, watermark: bytes, streams: int) -> Delivery:
@@ -201,7 +204,9 @@ class DistributionJob:
         )
 
     def over_one_connection(self, watermark: bytes) -> Delivery:
-        """Return the delivery of what comes after the watermark, over one connection and without any commands."""
+        """Return the delivery of what comes after the watermark, over one connection and without any commands. It has
+        every definition: which ones come is not known."""
+        self._read_definitions()
         return replace(self._delivery(watermark, 1), run=None, tracers=None)
 
     def deliver(self, batches: Sequence[Batch], before: bytes | None, total: JobResult) -> JobResult:
@@ -295,6 +300,7 @@ class DistributionJob:
         group = Group(tuple(batch for batch in batches if batch.first_xact_seqno <= last))
         if not group.batches:
             raise InternalError("the stored commands of an unfinished commit batch are gone")
+        self._read_definitions(definitions_of(group.batches))
         log.info("finishing a commit batch that streams %s had committed", sorted(unfinished.committed))
         # As the streams applied it: what they could in bulk, the order of the log may not allow.
         delivery = replace(self._measured(self._delivery(watermark, 1), group), finishing=unfinished)
@@ -326,6 +332,14 @@ class DistributionJob:
                 f"batch {batch.folder} has no transaction at or after {bound}, though it is registered so"
             )
         return first
+
+
+def _definitions(batches: Sequence[Batch], changes: Sequence[StoredSchemaChange]) -> Collection[int] | None:
+    """Return the definitions that commands of the batches have, and those that schema changes lead to; None where they
+    are many, or not known."""
+    found = definitions_of(batches)
+    changed = [number for it in changes for number in (it.change.article_id, it.change.new_article_id)]
+    return None if found is None else found.union(it for it in changed if it is not None)
 
 
 def _with_own_order(request: DistributionRequest, articles: Mapping[int, RegisteredArticle]) -> frozenset[int]:

@@ -7,7 +7,7 @@ what is committed: the delivery drains what is registered from there.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -29,9 +29,11 @@ from tranrepl.distributor.database import (
     StateAfter,
     SubscriptionRecord,
 )
+from tranrepl.distributor.database.batches import definitions_of
 from tranrepl.distributor.notifications import TRIED, Listener, notify
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult, latency_ms
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, Why
 from tranrepl.subscriber.base.applier import Applier
 from tranrepl.subscriber.registry import dialect_of
@@ -71,12 +73,14 @@ class BatchFollowing(LastingTask):
 
 
 class _CachedApplier:
-    """An applier that is opened when there is something to apply, and kept for what comes later."""
+    """An applier that is opened when there is something to apply, and kept for what comes later. It knows the articles
+    that have come: of thousands, few change."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
         self._opened = ExitStack()
         self._applier: Applier | None = None
+        self._articles: dict[int, RegisteredArticle] = {}
         self._looked = 0.0
 
     def __enter__(self) -> Self:
@@ -87,12 +91,16 @@ class _CachedApplier:
     ) -> None:
         self.drop()
 
-    def get(self) -> Applier:
-        """Return it, with what the catalogue says now, or said a moment ago."""
-        now = time.monotonic()
+    def get(self, batches: Iterable[Batch]) -> Applier:
+        """Return one for commands of these batches, with what the catalogue says now, or said a moment ago."""
+        now, it = time.monotonic(), self._delivery
+        present = definitions_of(batches)
+        new = [number for number in (it.articles if present is None else present) if number not in self._articles]
+        if new:
+            self.drop()
+            self._articles |= {number: it.articles[number] for number in new}
         if self._applier is None:
-            it = self._delivery
-            applier = dialect_of(it.connection).applier(it.connection, it.key, it.articles, it.options)
+            applier = dialect_of(it.connection).applier(it.connection, it.key, self._articles, it.options)
             self._applier, self._looked = self._opened.enter_context(applier), now
         elif now - self._looked > _CATALOGUE_HOLDS_SECONDS:
             self._applier.look_again()
@@ -224,7 +232,7 @@ class _Follower:
             else None,
         )
         stored = StoredRange(self._record, tuple(batches), self._watermark, last, None, left_out)
-        result = deliver_few(delivery, self._applier.get(), stored.commands())
+        result = deliver_few(delivery, self._applier.get(batches), stored.commands())
         self._unreported = True
         self._total = self._total.plus(result.model_copy(update={"error": None}))
         self._watermark = bytes.fromhex(result.last_xact_seqno or "")

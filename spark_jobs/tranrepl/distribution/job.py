@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ConfigurationError
 from tranrepl.jobs.requests import DistributionRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import Shutdown, shutdown_at
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.spark.lasting_task import Ending, LastingTask
 from tranrepl.topology import Topology
 
@@ -124,7 +123,7 @@ class DeliveryRun(AgentRun):
                 self.is_cut_short,
             )
             done = job.run()
-            done = self._with_sequences(done, opened, job.in_force)
+            done = self._with_sequences(done, opened)
             self.total = before.plus(done)
             for notice in done.notices:
                 log.warning("%s", notice)
@@ -138,16 +137,17 @@ class DeliveryRun(AgentRun):
         self._wait_for_batches()
         return None
 
-    def _with_sequences(
-        self, result: JobResult, opened: OpenDistribution, articles: Sequence[RegisteredArticle]
-    ) -> JobResult:
+    def _with_sequences(self, result: JobResult, opened: OpenDistribution) -> JobResult:
         """Let the Subscriber's sequences follow where commands were delivered."""
         if not result.commands:
             return result
         settings = self._request.publication.subscription(self._request.subscription)
         return result.noticing(
             follow_sequences(
-                opened.subscriber, settings, articles, lambda: self.topology.publisher("tranrepl distribution")
+                opened.subscriber,
+                settings,
+                lambda: opened.database.articles.registered(opened.record, settings.name),
+                lambda: self.topology.publisher("tranrepl distribution"),
             )
         )
 
@@ -218,8 +218,7 @@ class DeliveryRun(AgentRun):
         self._looked_after_commands = recorded.commands
         self.record_undelivered(recorded)
         with open_distribution(self.topology, self._request.subscription) as opened:
-            articles = opened.database.articles.registered(opened.record, self._request.subscription)
-            for notice in self._with_sequences(recorded, opened, articles).notices:
+            for notice in self._with_sequences(recorded, opened).notices:
                 log.warning("%s", notice)
 
     def ended(self, ending: Ending) -> JobResult:

@@ -56,16 +56,22 @@ class AdvancedSequences:
 
 
 def follow_sequences(
-    subscriber: Subscriber, settings: Subscription, articles: Sequence[RegisteredArticle], publisher: OpenPublisher
+    subscriber: Subscriber,
+    settings: Subscription,
+    articles: Callable[[], Sequence[RegisteredArticle]],
+    publisher: OpenPublisher,
 ) -> tuple[str, ...]:
     """Set the sequences that the subscription wants to follow, after rows have arrived. Return what could not be done:
-    whatever it is, the delivery was good. The Publisher is asked only where there is a sequence to set."""
+    whatever it is, the delivery was good. Articles are read, and the Publisher is asked, only where there may be a
+    sequence to set."""
     sequences = subscriber.sequences
     if sequences is None or settings.sequences is False:
         return ()
     scope = SequenceScope.ALL if settings.sequences else SequenceScope.CREATED
     try:
-        done = advance_sequences(subscriber.where, sequences, scope, articles, publisher)
+        if not sequences.may_be_any(scope):
+            return ()
+        done = advance_sequences(subscriber.where, sequences, scope, articles(), publisher)
     except ReplicationError as error:
         return (f"sequences were not set: {error.message}",)
     for name, state in done.set.items():

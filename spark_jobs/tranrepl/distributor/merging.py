@@ -17,6 +17,7 @@ import pyarrow as pa
 from tranrepl.distributor.batch_files import is_small, read_each
 from tranrepl.distributor.command_file import discard, write_commands
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
+from tranrepl.distributor.database.batches import definitions_of
 from tranrepl.errors import ConfigurationError
 from tranrepl.failpoint import Failpoint, reach
 
@@ -53,6 +54,7 @@ class Run:
 
     def joined(self, folder: str) -> Batch:
         """Return them as one batch, in a folder."""
+        ids = definitions_of(self.batches)
         return Batch(
             folder,
             self.batches[0].first_xact_seqno,
@@ -63,6 +65,7 @@ class Run:
             sum(it.commands for it in self.batches),
             sum(it.log_bytes for it in self.batches),
             next((it.clock_difference for it in reversed(self.batches) if it.clock_difference is not None), None),
+            article_ids=None if ids is None else tuple(sorted(ids)),
         )
 
 

@@ -241,6 +241,11 @@ msrepl_batches = sa.Table(
         sa.BigInteger,
         comment="Microseconds by which the Publisher's clock was ahead of the distribution database's",
     ),
+    sa.Column(
+        "article_ids",
+        sa.JSON(none_as_null=True),
+        comment="Its commands' definitions; NULL where they are many",
+    ),
     sa.UniqueConstraint("publication_id", "first_xact_seqno"),
     sa.Index(None, "publication_id", "last_xact_seqno"),
 )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tranrepl.distributor.database import Batch
+from tranrepl.distributor.database.batches import MOST_DEFINITIONS
 from tranrepl.jobs.results import MOST_NOTICES, JobResult, TableChange, latency_ms
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.clock_difference import ClockDifference, moment_of
@@ -19,6 +20,7 @@ def batch_of(folder: str, read: LogRead, clock: ClockDifference) -> Batch | None
     distribution database's."""
     if read.first_xact_seqno is None or read.last_xact_seqno is None:
         return None
+    ids = sorted(read.commands_by_article.keys() - {NO_ARTICLE_ID})
     return Batch(
         folder,
         bytes.fromhex(read.first_xact_seqno),
@@ -29,18 +31,20 @@ def batch_of(folder: str, read: LogRead, clock: ClockDifference) -> Batch | None
         sum(read.commands_by_article.values()),
         read.message_bytes,
         clock.microseconds,
+        article_ids=tuple(ids) if len(ids) <= MOST_DEFINITIONS else None,
     )
 
 
 def result_of(batch: Batch, read: LogRead, articles: Sequence[RegisteredArticle]) -> JobResult:
     """Return what was done with the batch; `articles` are those of its commands."""
-    names = {article.article_id: str(article.source) for article in articles}
+    counts = read.commands_by_article
+    names = {article.article_id: str(article.source) for article in articles if article.article_id in counts}
     return JobResult(
         transactions=batch.transactions,
         commands=batch.commands,
         batches=1,
         last_xact_seqno=batch.last_xact_seqno.hex(),
-        commands_by_article=_by_name(read.commands_by_article, names),
+        commands_by_article=_by_name(counts, names),
         schema_changes=len(read.schema_changes),
         table_changes=tuple(
             TableChange(article=str(it.change.source), what=what)

@@ -50,7 +50,7 @@ def _follow_sequences(plan: OpenSnapshot) -> tuple[str, ...]:
     """Set the sequences of the tables that were copied. The Publisher's session is open already."""
     settings = plan.request.publication.subscription(plan.request.subscription)
     articles = [it.article for it in plan.articles]
-    return follow_sequences(plan.opened.subscriber, settings, articles, lambda: nullcontext(plan.publisher))
+    return follow_sequences(plan.opened.subscriber, settings, lambda: articles, lambda: nullcontext(plan.publisher))
 
 
 @contextmanager

@@ -22,6 +22,10 @@ class SequenceScope(Enum):
 class SubscriberSequences(Protocol):
     """Sequences that fill columns of the articles' destinations."""
 
+    def may_be_any(self, scope: SequenceScope) -> bool:
+        """Return whether there may be one of such a destination, as far as one look tells."""
+        ...
+
     def find(self, articles: Sequence[RegisteredArticle], scope: SequenceScope) -> FoundSequences:
         """Return how far they are. Waits a few seconds for them at most."""
         ...

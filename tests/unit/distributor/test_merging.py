@@ -41,7 +41,9 @@ def _entered(draw: st.DrawFn) -> _Entered:
         time += timedelta(minutes=draw(st.sampled_from([0, 0, 1, 1, 5, 45])))
         late = timedelta(minutes=draw(st.sampled_from([0, 0, 0, 0, 90])))
         log_bytes = draw(st.sampled_from([100] * 20 + [900_000] * 10 + [0]))
-        batch = Batch(str(at), _seqno(10 * at), _seqno(10 * at + 9), time, time, 10, commands, log_bytes)
+        ids = (at % 3, 3 + at % 5) if draw(st.integers(0, 40)) else None
+        place = (_seqno(10 * at), _seqno(10 * at + 9))
+        batch = Batch(str(at), *place, time, time, 10, commands, log_bytes, article_ids=ids)
         entered.append((batch, time + late))
     return entered
 
@@ -65,6 +67,9 @@ def test_consecutive_small_batches_of_an_hour_are_put_together(entered: _Entered
             "a Subscriber has a part of it"
         )
         assert (joined.transactions, joined.first_xact_seqno) == (10 * len(run.batches), _seqno(10 * first))
+        ids = [it.article_ids for it in run.batches]
+        known = None if None in ids else tuple(sorted({number for it in ids for number in it or ()}))
+        assert joined.article_ids == known
     chosen = [batch for run in runs for batch in run.batches]
     assert chosen == sorted(set(chosen), key=lambda batch: batch.first_xact_seqno)
 

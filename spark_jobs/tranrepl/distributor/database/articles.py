@@ -7,6 +7,7 @@ from functools import cache
 
 import sqlalchemy as sa
 from psycopg import sql
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from tranrepl import garbage_collection
 from tranrepl.distributor.database.connection import DatabaseConnection
@@ -145,12 +146,24 @@ class Articles:
         with self._database.reading() as connection:
             return {it.source: it for it in self._of_status(connection, record, ArticleStatus.ENDED)}
 
-    def by_id(self, record: PublicationRecord, subscription: str | None = None) -> dict[int, RegisteredArticle]:
+    def by_id(
+        self,
+        record: PublicationRecord,
+        subscription: str | None = None,
+        article_ids: Collection[int] | None = None,
+    ) -> dict[int, RegisteredArticle]:
         """Return every definition that stored commands may refer to, by `article_id`, with the destinations of a
-        subscription where one is named."""
+        subscription where one is named. `article_ids`: these alone, and the other definitions of their tables."""
+        chosen = None if article_ids is None else _of_tables_of(article_ids)
         with self._database.reading() as connection:
-            articles = self._of_status(connection, record, *ArticleStatus)
+            articles = read_articles(connection, record.publication_id, *ArticleStatus, chosen=chosen)
         return {article.article_id: article for article in _at(articles, subscription)}
+
+    def state(self, record: PublicationRecord) -> str:
+        """Return a digest of all definitions: each write of one makes it another."""
+        digest = digest_of_versions(msarticles, "article_id", msarticles.c.publication_id == record.publication_id)
+        with self._database.reading() as connection:
+            return str(connection.scalar(sa.select(digest)))
 
     def ids_in_force(self, record: PublicationRecord) -> list[int]:
         """Return the `article_id` of each definition in force, in order."""
@@ -203,11 +216,39 @@ def _at(articles: list[RegisteredArticle], subscription: str | None) -> list[Reg
     return articles if subscription is None else [it.at(subscription) for it in articles]
 
 
-def read_articles(connection: sa.Connection, publication_id: int, *statuses: ArticleStatus) -> list[RegisteredArticle]:
-    """Return a publication's articles of these statuses."""
+def digest_of_versions(table: sa.Table, key: str, chosen: sa.ColumnElement[bool]) -> sa.ScalarSelect[str]:
+    """Return a digest of the versions of some rows: each write of a row makes a new one."""
+    name = sa.cast(table.c[key], sa.Text)
+    version = sa.cast(sa.literal_column(f"{table.name}.xmin"), sa.Text)
+    place = sa.cast(sa.literal_column(f"{table.name}.ctid"), sa.Text)
+    each = sa.func.concat_ws(":", name, version, place)
+    rows = sa.func.string_agg(each, aggregate_order_by(sa.literal(","), table.c[key]))
+    return sa.select(sa.func.md5(rows)).where(chosen).scalar_subquery()
+
+
+def _of_tables_of(article_ids: Collection[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is of a table that one of these definitions is of."""
+    known = msarticles.alias()
+    tables = sa.select(known.c.source_object_id).where(
+        known.c.publication_id == msarticles.c.publication_id, known.c.article_id.in_(article_ids)
+    )
+    return msarticles.c.source_object_id.in_(tables)
+
+
+def read_articles(
+    connection: sa.Connection,
+    publication_id: int,
+    *statuses: ArticleStatus,
+    chosen: sa.ColumnElement[bool] | None = None,
+) -> list[RegisteredArticle]:
+    """Return a publication's articles of these statuses; those of them that are chosen."""
     rows = connection.execute(
         sa.select(msarticles)
-        .where(msarticles.c.publication_id == publication_id, msarticles.c.status.in_(statuses))
+        .where(
+            msarticles.c.publication_id == publication_id,
+            msarticles.c.status.in_(statuses),
+            sa.true() if chosen is None else chosen,
+        )
         .order_by(msarticles.c.article_id)
     )
     with garbage_collection.paused():

@@ -6,7 +6,7 @@ the batch was read from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,6 +31,9 @@ from tranrepl.distributor.tables import mspublications, msrepl_batches, msrepl_r
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position, seqnos_of_one_place
 
+MOST_DEFINITIONS = 1000
+"""More are not noted of a batch, nor read by themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -49,6 +52,18 @@ class Batch:
     """µs by which the Publisher's clock was ahead of the distribution database's when it was read."""
     entry_time: datetime | None = None
     """When it was registered, by the distribution database's clock; None where it is not yet."""
+    article_ids: tuple[int, ...] | None = None
+    """Definitions that its commands have; None where they are many, or nobody has noted them."""
+
+
+def definitions_of(batches: Iterable[Batch]) -> frozenset[int] | None:
+    """Return the definitions that commands of the batches have; None where they are many, or not known."""
+    found: set[int] = set()
+    for it in batches:
+        if it.article_ids is None:
+            return None
+        found.update(it.article_ids)
+    return frozenset(found) if len(found) <= MOST_DEFINITIONS else None
 
 
 class Batches:
@@ -246,4 +261,5 @@ def _batch(row: sa.Row[Any]) -> Batch:
         row.log_bytes,
         row.clock_difference,
         row.entry_time,
+        None if row.article_ids is None else tuple(row.article_ids),
     )

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import aggregate_order_by
 
+from tranrepl.distributor.database.articles import digest_of_versions
 from tranrepl.distributor.database.connection import DatabaseConnection
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
@@ -152,12 +152,12 @@ def _query(record: PublicationRecord, subscription: SubscriptionRecord) -> sa.Se
             mssubscriptions.c.subscription_seqno,
             mspublications.c.read_from,
             sa.cast(sa.literal_column("mssubscriptions.xmin"), sa.Text).label("subscription_version"),
-            _digest(msarticles, "article_id", msarticles.c.publication_id == record.publication_id).label(
+            digest_of_versions(msarticles, "article_id", msarticles.c.publication_id == record.publication_id).label(
                 "definitions"
             ),
-            _digest(msarticle_subscriptions, "article", msarticle_subscriptions.c.subscription_id == number).label(
-                "article_states"
-            ),
+            digest_of_versions(
+                msarticle_subscriptions, "article", msarticle_subscriptions.c.subscription_id == number
+            ).label("article_states"),
             changes.label("changes_schema"),
             sa.exists().select_from(mstracer_tokens).where(on_the_way(record, subscription)).label("has_tokens"),
             held.c.is_paused,
@@ -190,16 +190,6 @@ def _held(subscription_id: int) -> sa.Subquery:
         )
         .subquery()
     )
-
-
-def _digest(table: sa.Table, key: str, chosen: sa.ColumnElement[bool]) -> sa.ScalarSelect[str]:
-    """Return a digest of the versions of some rows: each write of a row makes a new one."""
-    name = sa.cast(table.c[key], sa.Text)
-    version = sa.cast(sa.literal_column(f"{table.name}.xmin"), sa.Text)
-    place = sa.cast(sa.literal_column(f"{table.name}.ctid"), sa.Text)
-    each = sa.func.concat_ws(":", name, version, place)
-    rows = sa.func.string_agg(each, aggregate_order_by(sa.literal(","), table.c[key]))
-    return sa.select(sa.func.md5(rows)).where(chosen).scalar_subquery()
 
 
 def _bytes(value: object) -> bytes | None:

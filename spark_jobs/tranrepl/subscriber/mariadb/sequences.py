@@ -34,6 +34,9 @@ class MariaDbSequences:
         self._session = session
         self._where = where
 
+    def may_be_any(self, scope: SequenceScope) -> bool:
+        return scope is SequenceScope.ALL
+
     def find(self, articles: Sequence[RegisteredArticle], scope: SequenceScope) -> FoundSequences:
         """Return them; none of tables that setup made, unless all are asked for. Those go on after their highest
         number by themselves, and the ALTER TABLE that sets one waits for readers, and others behind it."""

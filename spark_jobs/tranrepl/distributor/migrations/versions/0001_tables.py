@@ -210,6 +210,12 @@ def upgrade() -> None:
             nullable=True,
             comment="Microseconds by which the Publisher's clock was ahead of the distribution database's",
         ),
+        sa.Column(
+            "article_ids",
+            sa.JSON(none_as_null=True),
+            nullable=True,
+            comment="Its commands' definitions; NULL where they are many",
+        ),
         sa.ForeignKeyConstraint(
             ["publication_id"], ["mspublications.publication_id"], name=op.f("fk_msrepl_batches_mspublications")
         ),
