@@ -20,6 +20,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
+from tranrepl.log_reader.compared_state import ReadArticles
 from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.log_reader.rows_not_in_log import (
@@ -68,6 +69,8 @@ class LogReader:
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
         notices: list[str] = []
         self._up_to = opened.publisher.readable_end_of_log(notices.append)
+        self._read: ReadArticles | None = ReadArticles.now(opened, request.publication)
+        """None once this draining has registered others."""
         self._articles = opened.database.articles.active(request.publication, opened.record)
         # After the end was looked at: whatever script is before it was written down earlier.
         self._scripts = opened.database.scripts.written(opened.record)
@@ -90,18 +93,22 @@ class LogReader:
             self._read_on()
             if self.is_to_end():
                 return
+        state = self._read.with_tables() if self._read is not None else None
+        if state is not None and state == self._record.compared_state:
+            return
         for _ in range(_MOST_LOOKS):
             is_altered = self._is_altered_further_on()
             if self.is_to_end():
                 return
             if not is_altered:
                 break
-        self._warn(
-            reinitialize_rewritten(
-                self._opened, follow(self._publication, self._articles), self._articles, self._registered
-            )
+        rewritten = reinitialize_rewritten(
+            self._opened, follow(self._publication, self._articles), self._articles, self._registered
         )
+        self._warn(rewritten)
         refuse_unpublished(self._opened, self._publication, self._articles)
+        if self._read is not None and not rewritten:
+            self._read.found_alike(state, self._articles)
 
     def _is_altered_further_on(self) -> bool:
         """Read on where a table is another one already than its article: the log may announce that after where reading
@@ -189,6 +196,7 @@ class LogReader:
         if done is None:
             return False
         self._warn(done)
+        self._read = None
         self._articles = self._opened.database.articles.active(self._publication, self._record)
         self._schema.begin_again(self._articles)
         return True
@@ -281,15 +289,17 @@ class LogReader:
             self._start = read.end
             if read.scripts:
                 self._scripts = self._opened.database.scripts.written(self._record)
-        before, self._articles = self._articles, self._schema.registered(self._articles, read)
+        before, now = self._articles, self._schema.registered(self._articles, read)
         reach(Failpoint.REGISTERED)
         if batch is not None:
-            self._add(batch, read, [*before, *self._articles, *read.definitions])
+            self._add(batch, read, [*before, *now, *read.definitions])
         self._notice(read.notices)
         if read.unsigned is not None and not self.warned_of_unsigned:
             self.warned_of_unsigned = True
             self._warn([read.unsigned])
-        self._ask_for_edits(new_edits(self._publication, before, self._articles))
+        if now != before:
+            self._articles, self._read = now, None
+            self._ask_for_edits(new_edits(self._publication, before, now))
 
     def _advance(self) -> None:
         with self._timed("advance"):

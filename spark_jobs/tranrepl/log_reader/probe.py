@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from hashlib import sha256
 
-from tranrepl import __version__
 from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader.compared_state import ReadArticles
 from tranrepl.log_reader.log_handover import asking_for_the_log, is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
@@ -49,8 +48,8 @@ def idle_result(
             raise
         unposted = post_due_token(request.publication, opened)
         notices = [*unposted]
-        state = _state(opened, request.publication)
-        # Thousands of articles take seconds to read and to compare.
+        registered = ReadArticles.now(opened, request.publication)
+        state = registered.with_tables()
         is_compared = state is not None and state == opened.record.compared_state
         # Before the articles are read, as in `LogReader`.
         up_to = opened.publisher.readable_end_of_log(notices.append)
@@ -68,10 +67,8 @@ def idle_result(
                 log.warning("%s", notice)
             return None
         warnings = [] if is_compared else _compare(opened, request.publication, articles, empty_up_to, clock)
-        # What has the former name of a renamed table is asked about each time.
-        renamed = any(it.source != it.file_names.source for it in articles)
-        if state is not None and not (is_compared or warnings or renamed):
-            opened.database.publications.set_compared(record, state)
+        if not (is_compared or warnings):
+            registered.found_alike(state, articles)
         seqno = opened.record.registered_xact_seqno
         result = JobResult(
             last_xact_seqno=seqno.hex() if seqno else None,
@@ -82,17 +79,6 @@ def idle_result(
     for notice in result.notices:
         log.warning("%s", notice)
     return result
-
-
-def _state(opened: OpenLogReader, publication: Publication) -> str | None:
-    """Return a digest of all that a comparison of tables and articles depends on; None where the Publisher does not say
-    in short how its tables are."""
-    catalogue = opened.publisher.catalogue_state()
-    if catalogue is None:
-        return None
-    record = opened.record
-    parts = (__version__, publication.model_dump_json(), record.articles_version, record.registered_xact_seqno)
-    return sha256(repr((*parts, record.read_from, catalogue)).encode()).hexdigest()
 
 
 def _compare(

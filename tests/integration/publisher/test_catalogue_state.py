@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,11 @@ from support.embedded_postgres import PostgresServer
 from support.site import Site
 from tranrepl.distributor.database.articles import Articles
 from tranrepl.errors import ConfigurationError
+from tranrepl.jobs.results import JobResult
+from tranrepl.publisher.postgres.publisher import PostgresPublisher
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _TABLES = (
     "CREATE TABLE t (id int PRIMARY KEY, name varchar(9), more int DEFAULT 1, UNIQUE (name))",
@@ -89,23 +94,43 @@ def test_each_change_of_what_is_published_makes_it_another_one(shared: Site) -> 
 
 
 def test_articles_are_read_again_where_something_changed(
-    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    databases: DatabasesFactory, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(databases(), tmp_path / "store", ["public.t"], replicate_ddl=True)
+    site = Site(databases(), tmp_path / "store", ["public.t", "public.p"], spark, replicate_ddl=True)
     site.at_publisher(*_TABLES)
     site.set_up()
     assert site.probe_log() is not None
-    reads: list[Any] = []
-    active = Articles.active
-
-    def counted(*arguments: Any) -> Any:
-        reads.append(arguments)
-        return active(*arguments)
-
-    monkeypatch.setattr(Articles, "active", counted)
+    active, compared, delivered = (
+        _counted(monkeypatch, *it) for it in ((Articles, "active"), (PostgresPublisher, "files"), (Articles, "by_id"))
+    )
     assert site.probe_log() is not None
-    assert reads == []
+    assert active == []
+    site.at_publisher("INSERT INTO t VALUES (1, 'a')")
+    site.run().raise_error()
+    assert (len(active), compared) == (1, []), "the job reads the articles, and compares no tables"
+    assert [[str(it.source) for it in known.values()] for known in delivered] == [["public.t"]]
+    assert site.probe_log() is not None
+    assert len(active) == 1
     site.at_publisher("SET event_triggers = off; ALTER TABLE t RENAME name TO title; RESET event_triggers")
-    for _ in range(2):
+    site.at_publisher("INSERT INTO p VALUES (1, 'a')")
+    for read in (site.run_log_reader, site.probe_log, site.probe_log):
         with pytest.raises(ConfigurationError, match="column name was dropped or renamed"):
-            site.probe_log()
+            _done(read()).raise_error()
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[Any]:
+    """Return what calls of a method give from now on."""
+    given: list[Any] = []
+    method = getattr(of, name)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        given.append(method(*arguments, **named))
+        return given[-1]
+
+    monkeypatch.setattr(of, name, counted)
+    return given
+
+
+def _done(result: JobResult | None) -> JobResult:
+    assert result is not None
+    return result
