@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Annotated
 
@@ -84,6 +84,10 @@ class RegisteredArticle(BaseModel):
     """The names in the article's file when setup last read it."""
     destinations: tuple[tuple[str, Table], ...] = ()
     """Subscriptions that have another destination, by name, with it."""
+
+    def __reduce__(self) -> tuple[Callable[[str], RegisteredArticle], tuple[str]]:
+        """Travel as JSON: of thousands of articles, Python's own way takes several times as long."""
+        return self.model_validate_json, (self.model_dump_json(),)
 
     def at(self, subscription: str) -> RegisteredArticle:
         """Return the article with the destination that it has at a subscription."""

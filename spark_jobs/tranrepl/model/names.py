@@ -74,6 +74,7 @@ ImportPath = Annotated[
 
 
 _PLAIN_PART = re.compile(r'[^".\s*]+')
+_PLAIN_NAME = re.compile(r'([^".\s*]+)\.([^".\s*]+)')
 _WITH_STAR = re.compile(r'(?P<schema>"(?:[^"]|"")+"|[^".\s*]+)\.(?P<table>[^".\s]*\*[^".\s]*)')
 _IN_QUOTES = "a part with a dot, a space, a quote or a * in double quotes"
 
@@ -91,6 +92,9 @@ class TableName:
     @classmethod
     def parse(cls, text: str) -> TableName:
         """Parse `schema.table`; a part that holds a dot, a space, a quote or a * is in double quotes, as in SQL."""
+        plain = _PLAIN_NAME.fullmatch(text)
+        if plain is not None:
+            return TableName(*plain.groups())
         try:
             parts = name_parts(text)
         except ValueError:

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -25,13 +26,18 @@ _SYNTAXES: dict[Operation, tuple[CallSyntax, ...]] = {
 _WITHOUT_PROCEDURE = {"SQL": Method.STATEMENT, "NONE": Method.NONE}
 
 
-def _parse_propagation(value: object, operation: Operation) -> Propagation:
-    """Parse `SYNTAX`, `SYNTAX procedure`, `SQL` or `NONE`."""
+def _validated(value: object, operation: Operation) -> Propagation:
     if isinstance(value, Propagation):
         return value
+    return _parse_propagation(value if isinstance(value, str) else "", operation)
+
+
+@lru_cache(maxsize=1024)
+def _parse_propagation(value: str, operation: Operation) -> Propagation:
+    """Parse `SYNTAX`, `SYNTAX procedure`, `SQL` or `NONE`."""
     syntaxes = _SYNTAXES[operation]
     allowed = f"allowed: {', '.join(syntaxes)} (each alone or with the name of a procedure), SQL, NONE"
-    word, _, rest = value.strip().partition(" ") if isinstance(value, str) else ("", "", "")
+    word, _, rest = value.strip().partition(" ")
     if word in _WITHOUT_PROCEDURE and not rest:
         return Propagation(_WITHOUT_PROCEDURE[word])
     if word == "VCALL":
@@ -56,7 +62,7 @@ def _custom_procedure(text: str) -> str:
 def _propagation(operation: Operation) -> Any:
     syntaxes = "|".join(_SYNTAXES[operation])
     return (
-        BeforeValidator(lambda value: _parse_propagation(value, operation)),
+        BeforeValidator(lambda value: _validated(value, operation)),
         PlainSerializer(str, return_type=str),
         WithJsonSchema(
             {
