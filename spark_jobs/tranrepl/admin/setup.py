@@ -388,6 +388,7 @@ def _set_up_destinations(
             wanted = table.without_sequences() if subscription.sequences is False else table
             for done in subscriber.set_up_destination(article, wanted, keys.columns_of(article.destination_table)):
                 say(done)
+        subscriber.make_durable()
     if new:
         say(f"created {named(new, 'table')} at {subscriber.where}")
     for done in [*keys.left_out, *subscriber.set_up_foreign_keys(keys.wanted, new)]:

@@ -4,6 +4,7 @@ and the table that was meant, where there is none of the name in the file."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from psycopg import sql
 
@@ -29,8 +30,30 @@ SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namesp
 """
 
 
+_OTHERS = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+                WHERE p.pubname <> %(ours)s AND pg_catalog.to_jsonb(r) ->> 'prattrs' IS NOT NULL),
+       EXISTS (SELECT FROM pg_catalog.pg_publication p
+                WHERE p.pubname <> %(ours)s AND pg_catalog.to_jsonb(p) ->> 'pubgencols' <> 's')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPublications:
+    """What of a database's other publications may forbid REPLICA IDENTITY FULL."""
+
+    have_column_lists: bool
+    leave_out_generated: bool
+
+    @classmethod
+    def of(cls, session: Session, ours: str) -> OtherPublications:
+        """Read it. `ours`: the name of our publication."""
+        ((lists, silent),) = session.execute(_OTHERS, {"ours": ours}).fetchall()
+        return cls(lists, silent)
+
+
 def article_problems(
-    session: Session, name: str, article: Article, table: TableDescription
+    session: Session, name: str, article: Article, table: TableDescription, others: OtherPublications
 ) -> Iterator[ConfigurationError]:
     """Yield why this table cannot be published as the article asks, each with its remedy. `name`: the publication's."""
     at, where = f"article {article.source}", f"Publisher {session.info.dbname}"
@@ -67,7 +90,7 @@ def article_problems(
             "or leave replica_identity out",
         )
     if wants_full_identity(article, table):
-        yield from _full_identity_problems(session, name, article, table, below)
+        yield from _full_identity_problems(session, name, article, table, below, others)
     elif table.replica_identity != "full":
         yield from before_image_problems(at, article, table)
 
@@ -150,7 +173,12 @@ def wants_full_identity(article: Article, table: TableDescription) -> bool:
 
 
 def _full_identity_problems(
-    session: Session, name: str, article: Article, table: TableDescription, below: Sequence[Partition]
+    session: Session,
+    name: str,
+    article: Article,
+    table: TableDescription,
+    below: Sequence[Partition],
+    others: OtherPublications,
 ) -> Iterator[ConfigurationError]:
     """Yield a problem where the Publisher's own UPDATE would fail once the table has REPLICA IDENTITY FULL: for another
     publication's column list, or (from PostgreSQL 18) its silence on stored generated columns."""
@@ -159,6 +187,8 @@ def _full_identity_problems(
     if (table.replica_identity == "full" and not lacking) or version < 15:
         return
     stored = any(column.generation is Generation.STORED for column in table.columns)
+    if not (others.have_column_lists or (stored and others.leave_out_generated)):
+        return
     silent = sql.SQL("p.pubgencols <> 's'" if version >= 18 and stored else "false")
     names = [article.source, *(it.table for it in below)]
     affected = session.execute(

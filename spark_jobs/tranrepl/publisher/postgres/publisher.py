@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, MissingRightError, ReplicationError
@@ -24,7 +25,12 @@ from tranrepl.postgres.session import Session, answer_soon, read_clock, translat
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.messages import MessageKind
-from tranrepl.publisher.postgres.article_check import PARTITIONED, article_problems, no_such_table
+from tranrepl.publisher.postgres.article_check import (
+    PARTITIONED,
+    OtherPublications,
+    article_problems,
+    no_such_table,
+)
 from tranrepl.publisher.postgres.continuity import Continuity, flushed_to, read_log_identity, readable_to
 from tranrepl.publisher.postgres.exported_snapshot import ExportedSnapshot, exported_snapshot
 from tranrepl.publisher.postgres.free_slots import free_slots, none_free
@@ -190,7 +196,12 @@ class PostgresPublisher:
         yield from self.schema_changes.problems()
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
-        yield from article_problems(self.session, self.name, article, table)
+        yield from article_problems(self.session, self.name, article, table, self._others)
+
+    @cached_property
+    def _others(self) -> OtherPublications:
+        with translated_errors(self.where):
+            return OtherPublications.of(self.session, self.name)
 
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         yield from self._setup.right_problems(tables, read)

@@ -82,9 +82,14 @@ class PublicationSetup:
     def _take(self, steps: Sequence[_Step]) -> None:
         """Take the first of these steps. Raises ConfigurationError where it, and with it the others, is for the owner
         of the tables to take."""
+        *others, last = steps[0].statements
         try:
-            for statement in steps[0].statements:
+            # A commit that waits for the disk waits for all before it.
+            self._session.execute("SET synchronous_commit = off")
+            for statement in others:
                 self._session.execute(statement)
+            self._session.execute("RESET synchronous_commit")
+            self._session.execute(last)
         except InsufficientPrivilege as error:
             texts = [statement.as_string(self._session) for step in steps for statement in step.statements]
             raise ConfigurationError(

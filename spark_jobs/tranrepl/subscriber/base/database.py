@@ -181,10 +181,10 @@ class SqlDatabase:
         """Return the statement that drops a generated procedure."""
         return "" if self.scripter is None else self.scripter.drop(ProcedureName(None, procedure))
 
-    def drops(self, session: sa.Connection, procedure: str) -> Sequence[str]:
-        """Return the statements that drop all that is there under the name of a generated procedure."""
+    def drops(self, session: sa.Connection, procedures: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Return, by name of a generated procedure, the statements that drop all that is there under it."""
         del session
-        return [self.drop_statement(procedure)]
+        return {it: [self.drop_statement(it)] for it in procedures}
 
     def shared_drops(self) -> Sequence[str]:
         """Return the statements that drop procedures which all articles share."""

@@ -4,7 +4,7 @@ with their unique keys and foreign keys."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -85,15 +85,12 @@ def size_problems(
 class KnownObjects:
     """What was asked about; None: it is not there. What has no entry is not known."""
 
-    tables: Mapping[TableName, Destination | None]
-    procedures: Mapping[ProcedureName, StoredProcedure | None]
+    tables: dict[TableName, Destination | None] = field(default_factory=dict)
+    procedures: Mapping[ProcedureName, StoredProcedure | None] = field(default_factory=dict)
 
-    def without(self, table: TableName) -> KnownObjects:
+    def forget(self, table: TableName) -> None:
         """Forget a table that is about to be made."""
-        return replace(self, tables={name: it for name, it in self.tables.items() if name != table})
-
-
-NOTHING_KNOWN = KnownObjects({}, {})
+        self.tables.pop(table, None)
 
 
 def read_known(session: sa.Connection, database: SqlDatabase, articles: Sequence[Article]) -> KnownObjects:

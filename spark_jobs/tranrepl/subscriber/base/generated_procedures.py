@@ -54,12 +54,13 @@ class GeneratedProcedures:
         registered = self._registered([it.name for it in wanted])
         as_made = self._database.as_made(self._session, registered)
         made = [it for it in wanted if registered.get(it.name) != it.create or it.name not in as_made]
+        new = {it.name: it for it in made}
+        drops = self._database.drops(self._session, new)
         for it in made:
-            for statement in self._database.drops(self._session, it.name):
+            for statement in drops[it.name]:
                 execute_ddl(self._session, statement)
             execute_ddl(self._session, it.create)
         self._register(made)
-        new = [it.name for it in made]
         created = [f"created {named(new, 'procedure')} at {self._where}"] if new else []
         return created + [_left_alone(it) for it in wanted if it.name not in new and not as_made[it.name]]
 

@@ -26,7 +26,7 @@ from tranrepl.subscriber.base.column_check import column_problems, column_warnin
 from tranrepl.subscriber.base.database import SqlDatabase
 from tranrepl.subscriber.base.definitions import Definitions
 from tranrepl.subscriber.base.destination import (
-    NOTHING_KNOWN,
+    KnownObjects,
     constraints_of,
     find_destination,
     intended_target,
@@ -86,7 +86,7 @@ class Subscriber:
         self._watermark = Watermark(session, database, key, self.where)
         self._definitions = Definitions(session, key)
         self._snapshots = SnapshotRows(session, database, key)
-        self._known = NOTHING_KNOWN
+        self._known = KnownObjects()
         self._schemas: set[str] = set()
 
     def _transaction(self) -> AbstractContextManager[None]:
@@ -135,7 +135,7 @@ class Subscriber:
         try:
             yield
         finally:
-            self._known = NOTHING_KNOWN
+            self._known = KnownObjects()
 
     def article_problems(
         self, article: Article, source: TableDescription, known: RegisteredArticle | None = None
@@ -285,7 +285,7 @@ class Subscriber:
         name = article.destination_table
         if self._find_destination(name) is not None:
             return []
-        self._known = self._known.without(name)
+        self._known.forget(name)
         with self._transaction():
             schema, _ = self.database.place(name)
             if schema is not None:
@@ -293,6 +293,9 @@ class Subscriber:
             new_table(self.database, article, source, referencing).create(self.session, checkfirst=False)
             self._snapshots.add_created(str(article.source))
         return []
+
+    def make_durable(self) -> None:
+        """Let what was committed survive a crash of the server. Of most databases, every commit does."""
 
     def _set_up_schema(self, name: str) -> None:
         if name in self._schemas:

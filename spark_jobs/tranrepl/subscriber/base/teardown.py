@@ -120,8 +120,8 @@ class Teardown:
                 # While the lock is held: DDL may end the transaction.
                 for table in self._of_subscriptions():
                     self._session.execute(sa.delete(table).where(of_publication(table, self._key)))
-            for name in found.procedures:
-                self._run(*self._database.drops(self._session, name))
+            for statements in self._database.drops(self._session, found.procedures).values():
+                self._run(*statements)
             with self._transaction():
                 if OBJECTS in self._there():
                     self._give_up_procedures(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -155,9 +155,12 @@ class Postgres(SqlDatabase):
     def drop_statement(self, procedure: str) -> str:
         return sql.SQL("DROP PROCEDURE {}").format(sql.Identifier(SCHEMA, procedure)).as_string(None)
 
-    def drops(self, session: sa.Connection, procedure: str) -> Sequence[str]:
+    def drops(self, session: sa.Connection, procedures: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Drop by signature: another list of parameters makes another procedure."""
-        return [it.drop() for it in self._procedures(session, [procedure])]
+        found: dict[str, list[str]] = {it: [] for it in procedures}
+        for it in self._procedures(session, list(procedures)):
+            found[it.name].append(it.drop())
+        return found
 
     def drop_problem(
         self, session: sa.Connection, where: str, procedures: Sequence[str], tables: Sequence[sa.Table]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from tranrepl.errors import ConfigurationError, CustomProcedureError
 from tranrepl.model.article import RegisteredArticle
@@ -43,7 +44,7 @@ from tranrepl.subscriber.postgres.table_setup import (
     missing_types,
     way_on,
 )
-from tranrepl.subscriber.postgres.users_code import unguarded_code
+from tranrepl.subscriber.postgres.users_code import unguarded_code, writers_of_own_path
 from tranrepl.subscriber.procedure_names import PREFIXES, Scripted, generates
 from tranrepl.subscriber.replication_tables import TablesVersion
 from tranrepl.subscriber.subscription import SubscriptionKey
@@ -55,6 +56,8 @@ class PostgresSubscriber(Subscriber):
     def __init__(self, session: Session, key: SubscriptionKey) -> None:
         super().__init__(core(session), POSTGRES, key)
         self.driver = session
+        self._types: set[str] = set()
+        """Those that were found there."""
 
     # Checks
 
@@ -75,15 +78,26 @@ class PostgresSubscriber(Subscriber):
                     )
         made = {it.name for it in defined if any(type_ in missing for type_ in it.types or ())}
         for column in source.published(article.columns):
-            with translated_errors(self.where):
-                found = self.driver.execute("SELECT to_regtype(%s)", [column.type_name]).fetchone()
-            if found == (None,) and column.name not in made:
+            if not self._has_type(column.type_name) and column.name not in made:
                 yield ConfigurationError(
                     f"{at}: column {column.name!r}: type {column.type_name} does not exist",
                     remedy="create the type there as it is at the Publisher, or leave the column out of the article",
                 )
             with translated_errors(self.where):
                 yield from type_problems(self.driver, at, column.name, column.type_name)
+
+    def _has_type(self, name: str) -> bool:
+        if name not in self._types:
+            with translated_errors(self.where):
+                found = self.driver.execute("SELECT to_regtype(%s)", [name]).fetchone()
+            if found == (None,):
+                return False
+            self._types.add(name)
+        return True
+
+    @cached_property
+    def _writers(self) -> Sequence[tuple[str, str]]:
+        return writers_of_own_path(self.driver)
 
     def article_warnings(self, article: Article, source: TableDescription) -> Iterator[str]:
         at = f"article {article.source}: {self.where}: table {article.destination_table}"
@@ -92,7 +106,7 @@ class PostgresSubscriber(Subscriber):
             yield f"{at} has no partition {it.there}: `tranrepl setup FILE` makes it, by {made}"
         yield from super().article_warnings(article, source)
         with translated_errors(self.where):
-            yield from unguarded_code(self.driver, self.where, article)
+            yield from unguarded_code(self.driver, self.where, article, self._writers)
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
         with translated_errors(self.where):
@@ -150,8 +164,12 @@ class PostgresSubscriber(Subscriber):
         del referencing
         if self.has_destination(article.destination_table):
             return complete_destination(self.driver, self.where, article, source)
-        self._known = self._known.without(article.destination_table)
-        return create_destination(self.driver, self.where, self.key, article, source)
+        self._known.forget(article.destination_table)
+        return create_destination(self.driver, self.where, self._snapshots, article, source)
+
+    def make_durable(self) -> None:
+        with translated_errors(self.where), self.driver.transaction():
+            make_durable(self.driver)
 
     def _generated(self, articles: Sequence[RegisteredArticle]) -> list[GeneratedProcedure]:
         return [it for at in find_targets(self.driver, self.where, articles) for it in made_procedures(at)]
@@ -176,8 +194,7 @@ class PostgresSubscriber(Subscriber):
 
     def find_durable_watermark(self) -> bytes | None:
         found = self.find_watermark()
-        with translated_errors(self.where), self.driver.transaction():
-            make_durable(self.driver)
+        self.make_durable()
         return found
 
     def reload_reason(self, change: SchemaChange, old: RegisteredArticle) -> str | None:

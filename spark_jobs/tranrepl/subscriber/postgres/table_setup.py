@@ -15,31 +15,30 @@ from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.printable import named
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
-from tranrepl.subscriber.postgres.core import core
-from tranrepl.subscriber.postgres.database import POSTGRES
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.rights import create_missing_schema, type_problems
 from tranrepl.subscriber.postgres.sequences import IDENTITY_TYPES, own_sequence
-from tranrepl.subscriber.subscription import SubscriptionKey
 
 
 def create_destination(
-    session: Session, where: str, key: SubscriptionKey, article: Article, source: TableDescription
+    session: Session, where: str, created: SnapshotRows, article: Article, source: TableDescription
 ) -> list[str]:
     """Create a destination table that is missing: published columns, NOT NULL, primary key, and partitions where it is
     to be partitioned as the Publisher's is.
 
     Generated columns come along where all they need is published. Identity and serial columns become identity columns
-    that take any value, where the description says which numbers they give; `numeric` ones get a sequence.
+    that take any value, where the description says which numbers they give; `numeric` ones get a sequence. It is
+    durable with the next commit that waits for the disk.
     """
     name = article.destination_table
     with translated_errors(f"{where}, table {name}"), session.transaction():
+        session.execute("SET LOCAL synchronous_commit = off")
         create_missing_schema(session, where, name.schema)
         types = [it for it in missing_types(session, defined_columns(article, source)) if it.labels is not None]
         for it in types:
             create_enumerated(session, where, it)
-        created = [f"created {named([it.name for it in types], 'type')} at {where}"] if types else []
+        made = [f"created {named([it.name for it in types], 'type')} at {where}"] if types else []
         for column in source.published(article.columns):
             # Another role may have made one since it was looked at.
             for problem in type_problems(session, f"article {article.source}: {where}", column.name, column.type_name):
@@ -49,7 +48,7 @@ def create_destination(
             if column.name in source.sequences and column.base_type_name == "numeric":
                 session.execute(own_sequence(name, column.name))
         # A snapshot may build the indexes of such a table after it is loaded.
-        SnapshotRows(core(session), POSTGRES, key).add_created(str(article.source))
+        created.add_created(str(article.source))
         labels = _add_labels(session, where, name, source)
         left = [
             f"table {name} at {where} does without generated column {it.name}: its expression calls what is not "
@@ -58,7 +57,7 @@ def create_destination(
             if it.generation_expression is not None and is_left_out(it.generation_expression)
         ]
         return [
-            *created,
+            *made,
             *labels,
             *left,
             *_create_partitions(session, where, article, source),

@@ -55,10 +55,15 @@ def leave_path(session: Session) -> None:
     session.execute("SET LOCAL search_path TO DEFAULT")
 
 
-def unguarded_code(session: Session, where: str, article: Article) -> Iterator[str]:
+def writers_of_own_path(session: Session) -> Sequence[tuple[str, str]]:
+    """Return the schemas of our role's path that may be written to by others, each with who may."""
+    return session.execute(_WRITTEN_BY_OTHERS, [list(schemas_of_own_path(session))]).fetchall()
+
+
+def unguarded_code(session: Session, where: str, article: Article, written: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield a warning for each procedure and trigger function of the article that has no search path of its own, where
-    a schema of our role's path may be written to by others: what they make there, it may call as our role."""
-    written = session.execute(_WRITTEN_BY_OTHERS, [list(schemas_of_own_path(session))]).fetchall()
+    a schema of our role's path may be written to by others (`written`): what they make there, it may call as our
+    role."""
     if not written:
         return
     called = [
