@@ -44,20 +44,21 @@ _Done = TypeVar("_Done")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.many_articles", description=__doc__)
     parser.add_argument("--articles", type=int, default=10_000)
+    parser.add_argument("--pattern", action="store_true", help="one entry with a pattern, and not one for each table")
     options = parser.parse_args()
     end_in_order()
     peaks: dict[Role, float] = {}
     with spark_session() as spark, at_most(MOST_SECONDS, "the publication"):
-        empty = _measure(spark, 1)
+        empty = _measure(spark, 1, by_pattern=options.pattern)
         with peak_memory(peaks):
-            many = _measure(spark, options.articles)
+            many = _measure(spark, options.articles, by_pattern=options.pattern)
     table = Table("", "empty", f"{options.articles:,} articles", title="seconds")
     for name in many:
         table.add_row(name, f"{empty[name]:.2f}", f"{many[name]:.2f}")
     console.print(table, {str(role): f"{peak:,.0f} MB" for role, peak in peaks.items()})
 
 
-def _measure(spark: SparkSession, articles: int) -> Seconds:
+def _measure(spark: SparkSession, articles: int, *, by_pattern: bool) -> Seconds:
     taken: Seconds = {}
 
     def timed(name: str, do: Callable[[], _Done]) -> _Done:
@@ -70,17 +71,17 @@ def _measure(spark: SparkSession, articles: int) -> Seconds:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tranrepl-bench-")))
         server = stack.enter_context(PostgresServer(ServerSettings(folder / "server", options=_OPTIONS)))
-        sources = [f"public.item_{n}" for n in range(articles)]
+        tables = [f"public.item_{n}" for n in range(articles)]
+        sources = ["public.item_*"] if by_pattern else tables
         site = Site(create_databases(server), folder / "store", sources, spark)
-        _create_tables(site, sources)
+        _create_tables(site, tables)
         file = publication_file(folder, [{"source": it} for it in sources])
         timed("read the file", lambda: load_publication(file))
         timed("check", lambda: check(site.topology))
         timed("setup", site.set_up)
         timed("setup again", site.set_up)
         for name in ("first run", "run"):
-            changing = sources[:_CHANGING]
-            site.at_publisher(*(f"INSERT INTO {it} SELECT count(*) FROM {it}" for it in changing))
+            site.at_publisher(*(f"INSERT INTO {it} SELECT count(*) FROM {it}" for it in tables[:_CHANGING]))
             keep_warm(spark)
             timed(f"{name}, log reader", site.read_log).raise_error()
             timed(f"{name}, distribution", site.deliver).raise_error()
