@@ -25,6 +25,7 @@ from support.embedded_postgres import PostgresServer, ServerSettings
 from support.shell import publication_file
 from support.site import Site
 from tranrepl.admin.check import check
+from tranrepl.admin.joining_tables import publish_new_tables
 from tranrepl.admin.status.publication import status
 from tranrepl.settings.loading import load_publication
 
@@ -88,6 +89,7 @@ def _measure(spark: SparkSession, articles: int, *, by_pattern: bool) -> Seconds
         timed("idle log reader", site.read_log).raise_error()
         timed("idle log reader again", site.read_log).raise_error()
         timed("idle distribution", site.deliver).raise_error()
+        timed("look for new tables", lambda: publish_new_tables(site.topology, console.print))
         timed("status", lambda: status(site.topology))
     return taken
 

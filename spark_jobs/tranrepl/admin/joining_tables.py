@@ -72,9 +72,13 @@ def publish_new_tables(topology: Topology, say: Say) -> None:
     """
     publication = topology.publication
     with topology.distributor() as database, ExitStack() as held:
-        if not publication.has_patterns or not registered_articles(topology, database):
+        if not publication.has_patterns or not database.is_current():
             return
-        record = database.publications.get(publication.publication)
+        record = database.publications.find(publication.publication)
+        known = frozenset[int]() if record is None else database.articles.tables(record)
+        # Thousands of articles take seconds to read.
+        if record is None or not known or not _names_others(topology, known):
+            return
         # Setup by two runs at once, with lists of different age: the older one would end what the newer one begins.
         if not held.enter_context(database.publications.publishing_tables(record)):
             return
@@ -94,6 +98,14 @@ def publish_new_tables(topology: Topology, say: Say) -> None:
             say(f"not published yet: {_listed(joining)}: {first}")
         elif joining:
             _join(topology, registered, joining, say)
+
+
+def _names_others(topology: Topology, known: Collection[int]) -> bool:
+    """Return whether a pattern means a table that is none of these, by their numbers at the Publisher."""
+    publication = topology.publication
+    with topology.publisher(_APPLICATION) as publisher:
+        there = publisher.tables_in({it.source.schema for it in publication.articles if it.pattern is not None})
+    return any(number not in known and publication.pattern_of(name) is not None for name, number in there.items())
 
 
 def _new_tables(

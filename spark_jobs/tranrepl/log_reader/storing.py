@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -10,6 +11,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from tranrepl import garbage_collection
 from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.command_store import CommandStore
 from tranrepl.errors import InternalError, ReplicationError, TransientError
@@ -49,7 +51,7 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], store: Comma
     try:
         # Without a plan: the JVM's first one is slow.
         numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
-        numbers.foreachPartition(partial(_written, ranges, report, store))
+        numbers.foreachPartition(partial(_written, pickle.dumps(list(ranges)), report, store))
     except (PySparkException, Py4JError) as error:
         raise failed_job(str(error)) from error
     # Of a task that Spark ran again, the last one counts.
@@ -60,9 +62,12 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], store: Comma
     return [(folder, LogRead.model_validate_json(account)) for folder, account in found]
 
 
-def _written(ranges: Sequence[LogRange], report: Report, store: CommandStore, numbers: Iterable[int]) -> None:
-    """Write each range's commands into a folder, for `foreachPartition` over the ranges' numbers."""
+def _written(pickled: bytes, report: Report, store: CommandStore, numbers: Iterable[int]) -> None:
+    """Write each range's commands into a folder, for `foreachPartition` over the ranges' numbers. `pickled` are the
+    ranges, with thousands of articles: Spark would look for garbage among them while it reads them."""
     prepare_worker()
+    with garbage_collection.paused():
+        ranges: list[LogRange] = pickle.loads(pickled)  # noqa: S301 — our own
     for number in list(numbers):
         accounts: list[LogRead] = []
         try:

@@ -173,6 +173,14 @@ class Articles:
         with self._database.reading() as connection:
             return list(connection.scalars(query.order_by(msarticles.c.article_id)))
 
+    def tables(self, record: PublicationRecord) -> frozenset[int]:
+        """Return the tables of the articles in force, by their numbers at the Publisher."""
+        query = sa.select(msarticles.c.source_object_id).where(
+            msarticles.c.publication_id == record.publication_id, msarticles.c.status == ArticleStatus.ACTIVE
+        )
+        with self._database.reading() as connection:
+            return frozenset(connection.scalars(query))
+
     def names(self, record: PublicationRecord) -> dict[str, list[str]]:
         """Return the articles in force by their sources, each with the names that its table had where stored commands
         may not have reached every Subscriber yet."""
