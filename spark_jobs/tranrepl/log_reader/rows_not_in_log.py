@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tranrepl import garbage_collection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
 from tranrepl.distributor.stale_articles import reinitialize_or_stop
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError, NotReplicatedError
@@ -17,6 +18,7 @@ from tranrepl.schema.redefinition import unseen_change
 from tranrepl.settings.publication import Partitions, Publication
 
 
+@garbage_collection.paused()
 def differing(opened: OpenLogReader, articles: Sequence[RegisteredArticle]) -> bool:
     """Return whether a table is another one now than its article, or was rewritten."""
     try:
@@ -33,6 +35,7 @@ def _ordinals(article: RegisteredArticle) -> list[int]:
     return [column.ordinal for column in article.columns]
 
 
+@garbage_collection.paused()
 def reinitialize_rewritten(
     opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle], read_to: Position
 ) -> list[str]:

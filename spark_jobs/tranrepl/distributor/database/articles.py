@@ -104,6 +104,7 @@ class Articles:
         with self._database.reading() as connection:
             return _at(self._of_status(connection, record, ArticleStatus.ACTIVE), subscription)
 
+    @garbage_collection.paused()
     def active(
         self, publication: Publication, record: PublicationRecord, subscription: str | None = None
     ) -> list[RegisteredArticle]:

@@ -32,12 +32,12 @@ SELECT c.oid::bigint, c.relkind = 'p', c.relfilenode::bigint, c.relreplident::te
 # Each version of a row of the catalogue has a transaction and a place of its own.
 _STATE = """
 WITH published AS (
-SELECT c.oid, c.relkind FROM pg_catalog.pg_publication p
-  JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+SELECT r.prrelid AS oid FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
  WHERE p.pubname = %s
 ), tables AS (
 SELECT oid FROM published
- UNION SELECT t.relid::oid FROM published CROSS JOIN LATERAL pg_catalog.pg_partition_tree(oid) t WHERE relkind = 'p'
+ UNION SELECT t.relid::oid FROM published JOIN pg_catalog.pg_partitioned_table d ON d.partrelid = oid
+ CROSS JOIN LATERAL pg_catalog.pg_partition_tree(oid) t
 ), versions AS (
 SELECT c.tableoid, c.xmin, c.ctid FROM pg_catalog.pg_class c JOIN tables t ON t.oid = c.oid
  UNION ALL SELECT a.tableoid, a.xmin, a.ctid FROM pg_catalog.pg_attribute a JOIN tables t ON t.oid = a.attrelid
