@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class DistributionJob:
-    """How one job delivers what is registered."""
+class DeliveryDraining:
+    """One draining of what is registered: its delivery to a Subscriber, up to what there is as it begins."""
 
     def __init__(
         self,

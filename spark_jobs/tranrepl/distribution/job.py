@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, AgentRun
 from tranrepl.connections import Connection
-from tranrepl.distribution.draining import DistributionJob
+from tranrepl.distribution.draining import DeliveryDraining
 from tranrepl.distribution.following import BatchFollowing
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
 from tranrepl.distribution.probe import is_deliverable
@@ -114,7 +114,7 @@ class DeliveryRun(AgentRun):
         self.begin(self._record, self._subscription)
         with open_distribution(self.topology, self._request.subscription) as opened:
             before = self.total
-            job = DistributionJob(
+            job = DeliveryDraining(
                 self.spark,
                 self._request,
                 opened,
@@ -193,7 +193,7 @@ class DeliveryRun(AgentRun):
         request = self._request
         return request.committed_before is None and request.up_to is None and not request.deliver_stopped
 
-    def _following(self, job: DistributionJob, opened: OpenDistribution, state: DeliveryState) -> BatchFollowing:
+    def _following(self, job: DeliveryDraining, opened: OpenDistribution, state: DeliveryState) -> BatchFollowing:
         watermark = bytes.fromhex(self.total.last_xact_seqno or "")
         return BatchFollowing(
             job.over_one_connection(watermark),

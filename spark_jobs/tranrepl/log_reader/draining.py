@@ -55,7 +55,7 @@ class _Written:
     read: LogRead
 
 
-class LogReader:
+class LogDraining:
     """One draining of the log: from where it is registered to where it ends as it begins."""
 
     def __init__(self, spark: SparkSession, request: LogReaderRequest, opened: OpenLogReader) -> None:

@@ -16,7 +16,7 @@ from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import Shutdown, shutdown_at
-from tranrepl.log_reader.draining import LogReader
+from tranrepl.log_reader.draining import LogDraining
 from tranrepl.log_reader.following import LogFollowing
 from tranrepl.log_reader.log_handover import is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
@@ -119,11 +119,11 @@ class LogReaderRun(AgentRun):
                 said = True
             time.sleep(LOOK_SECONDS)
 
-    def _reader(self, opened: OpenLogReader) -> LogReader | None:
+    def _reader(self, opened: OpenLogReader) -> LogDraining | None:
         """Return what drains the log; None where the publication is set up by another file by now."""
         before, self._version = self._version, opened.record.articles_version
         try:
-            reader = LogReader(self.spark, self._request, opened)
+            reader = LogDraining(self.spark, self._request, opened)
         except ConfigurationError as error:
             if before in (None, self._version):
                 raise
@@ -137,7 +137,7 @@ class LogReaderRun(AgentRun):
 
     # The log, followed in a lasting task
 
-    def _following(self, opened: OpenLogReader, reader: LogReader) -> LogFollowing | None:
+    def _following(self, opened: OpenLogReader, reader: LogDraining) -> LogFollowing | None:
         """Return how the log is followed; None where it cannot be."""
         if time.monotonic() < self._refused_until:
             return None

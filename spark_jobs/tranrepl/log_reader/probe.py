@@ -51,7 +51,7 @@ def idle_result(
         registered = ReadArticles.now(opened, request.publication)
         state = registered.with_tables()
         is_compared = state is not None and state == opened.record.compared_state
-        # Before the articles are read, as in `LogReader`.
+        # Before the articles are read, as in `LogDraining`.
         up_to = opened.publisher.readable_end_of_log(notices.append)
         articles = [] if is_compared else opened.database.articles.active(request.publication, opened.record)
         record, found_change = pass_over(opened, opened.record, articles, up_to)

@@ -30,7 +30,7 @@ from tranrepl.admin.exec_script import exec_script
 from tranrepl.admin.skip_and_retry import retry_from_transaction, skip_transaction
 from tranrepl.admin.trace import post_token
 from tranrepl.distribution import following, job as distribution_job
-from tranrepl.distribution.draining import DistributionJob
+from tranrepl.distribution.draining import DeliveryDraining
 from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ErrorKind
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
@@ -51,13 +51,13 @@ def site(databases: DatabasesFactory, tmp_path: Path) -> Site:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many deliveries were made outside of the lasting task."""
     made: list[JobResult] = []
-    original = DistributionJob.run
+    original = DeliveryDraining.run
 
-    def run(job: DistributionJob) -> JobResult:
+    def run(job: DeliveryDraining) -> JobResult:
         made.append(original(job))
         return made[-1]
 
-    monkeypatch.setattr(DistributionJob, "run", run)
+    monkeypatch.setattr(DeliveryDraining, "run", run)
     return lambda: len(made)
 
 
@@ -211,10 +211,10 @@ def test_a_subscriber_that_is_down_from_the_start_is_an_error_of_the_run(site: S
 
 
 def test_no_row_of_history_stays_in_progress_where_spark_has_died(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(_: DistributionJob) -> JobResult:
+    def die(_: DeliveryDraining) -> JobResult:
         raise ConnectionError("Answer from Java side is empty")
 
-    monkeypatch.setattr(DistributionJob, "run", die)
+    monkeypatch.setattr(DeliveryDraining, "run", die)
     with delivering(site) as delivery, pytest.raises(ConnectionError):
         delivery.job.result(60)
     rows = distribution_rows(site, "SELECT runstatus, comments FROM msdistribution_history")

@@ -35,7 +35,7 @@ from support.spark_here import SparkHere
 from tranrepl.errors import FencedError, MustBeReinitializedError, TransientError
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
-from tranrepl.log_reader.draining import LogReader
+from tranrepl.log_reader.draining import LogDraining
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.postgres.continuity import Continuity
 from tranrepl.publisher.postgres.slot import ReplicationSlot
@@ -149,16 +149,16 @@ def test_a_publisher_restored_while_its_log_is_read_registers_nothing(
     # It is restored between the probe of its log and the reading.
     registered = watermark(site)
     site.at_publisher("CREATE TABLE other (filler text)")
-    original = LogReader._write
+    original = LogDraining._write
 
-    def restored(reader: LogReader, readings: Sequence[LogRange]) -> object:
+    def restored(reader: LogDraining, readings: Sequence[LogRange]) -> object:
         monkeypatch.undo()
         restore(server, backup)
         grow(site, registered)
         insert(site, 4, 5, "after")
         return original(reader, readings)
 
-    monkeypatch.setattr(LogReader, "_write", restored)
+    monkeypatch.setattr(LogDraining, "_write", restored)
     with pytest.raises(TransientError):
         run(site)
     assert_refused_everywhere(site, tmp_path, "the log went back")

@@ -44,7 +44,7 @@ from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.shutdown import heeding_shutdown
 from tranrepl.log_reader import job
-from tranrepl.log_reader.draining import LogReader
+from tranrepl.log_reader.draining import LogDraining
 from tranrepl.log_reader.job import LogReaderRun
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.tracer_token import TracerToken
@@ -189,7 +189,7 @@ def test_a_stop_ends_it_in_the_log_that_announces_how_a_table_is_altered(
     site = _site(databases, tmp_path / "store", read_batch_size=5)
     _write(site, *range(1, 10))
     with open_log_reader(site.topology) as opened:
-        reader = LogReader(site.spark, LogReaderRequest(publication=site.publication), opened)
+        reader = LogDraining(site.spark, LogReaderRequest(publication=site.publication), opened)
         site.at_publisher("ALTER TABLE item ALTER xact TYPE bigint")
         _write(site, *range(10, 40))
         reader.is_to_end = lambda: reader.result.schema_changes > 0
@@ -448,7 +448,7 @@ def test_two_that_deliver_continuously_store_all_once(site: Site) -> None:
 def test_one_that_finds_its_slot_moved_by_another_is_overtaken(site: Site) -> None:
     _write(site, 1)
     with open_log_reader(site.topology) as opened:
-        slower = LogReader(site.spark, LogReaderRequest(publication=site.publication), opened)
+        slower = LogDraining(site.spark, LogReaderRequest(publication=site.publication), opened)
         site.read_log().raise_error()
         with pytest.raises(FencedError, match="another log reader"):
             slower.drain()

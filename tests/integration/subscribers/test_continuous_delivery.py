@@ -15,7 +15,7 @@ from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import Site as End
 from tranrepl.distribution import following
-from tranrepl.distribution.draining import DistributionJob
+from tranrepl.distribution.draining import DeliveryDraining
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.jobs.results import JobResult
 
@@ -58,14 +58,14 @@ def _watermark(site: Site) -> bytes:
         return opened.subscriber.watermark()
 
 
-def _counted(monkeypatch: pytest.MonkeyPatch) -> list[DistributionJob]:
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[DeliveryDraining]:
     """Return the deliveries that are made from now on outside of the lasting task."""
-    made: list[DistributionJob] = []
-    original = DistributionJob.run
+    made: list[DeliveryDraining] = []
+    original = DeliveryDraining.run
 
-    def run(job: DistributionJob) -> JobResult:
+    def run(job: DeliveryDraining) -> JobResult:
         made.append(job)
         return original(job)
 
-    monkeypatch.setattr(DistributionJob, "run", run)
+    monkeypatch.setattr(DeliveryDraining, "run", run)
     return made
