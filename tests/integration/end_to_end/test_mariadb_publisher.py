@@ -18,18 +18,21 @@ from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
+from tranrepl.errors import ErrorKind
 
 _TYPES = """CREATE TABLE item (
     id int PRIMARY KEY, tiny tinyint unsigned, big bigint unsigned, price decimal(20,4), ratio double, part float,
     name varchar(40) NOT NULL, latin varchar(40) CHARACTER SET latin1, note text, code char(5), data varbinary(20),
     fixed binary(4), day date, at datetime(6), seen timestamp NULL, took time(3), state enum('new', 'öld'),
-    tags set('a', 'b', 'c'), flags bit(5), made year, place point, doc json, ref uuid, address inet6
+    tags set('a', 'b', 'c'), flags bit(5), made year, yes tinyint(1) DEFAULT 1, own tinyint(1),
+    least tinyint(1) unsigned, place point, doc json, ref uuid, address inet6
 ) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"""
 _ROW = (
     "({0}, 200, 18446744073709551615, -0.{0:04}, 1.5e-7, 0.1, 'it''s {0}\\\\ \\t', 'é', 'line\\nline', 'ab', "
     "X'00FF{0:02x}', X'61', '2024-02-29', '2024-01-02 03:04:05.678901', '2024-01-02 03:04:05', "
     "'-12:34:56.789', 'öld', 'a,c', b'101', "
-    "2024, ST_GeomFromText('POINT(1 2)'), '{{\"a\": [1, null]}}', '6ccd780c-baba-1026-9564-5b8c656024db', "
+    "2024, {0} % 2, {0} < 3, 255, "
+    "ST_GeomFromText('POINT(1 2)'), '{{\"a\": [1, null]}}', '6ccd780c-baba-1026-9564-5b8c656024db', "
     "'2001:db8::1')"
 )
 
@@ -53,12 +56,12 @@ def site(databases: DatabasesFactory, server: MariaDbServer, tmp_path: Path) -> 
     _at_publisher(
         server,
         _TYPES,
-        "CREATE TABLE pair (a int, b varchar(20) CHARACTER SET utf8mb4, n int NOT NULL, "
+        "CREATE TABLE pair (a int, b varchar(20) CHARACTER SET utf8mb4, n int NOT NULL, sure bool DEFAULT TRUE, "
         "twice int AS (n * 2) VIRTUAL, kept int AS (n * 3) PERSISTENT, hidden int DEFAULT 5 INVISIBLE, "
-        "PRIMARY KEY (b, a))",
+        "PRIMARY KEY (b, sure, a))",
         *(f"INSERT INTO item VALUES {_ROW.format(number)}" for number in range(1, 4)),
         "INSERT INTO item (id, name) VALUES (4, 'nothing')",
-        "INSERT INTO pair (a, b, n) VALUES (1, 'x', 1), (2, 'y', 2)",
+        "INSERT INTO pair (a, b, n, sure) VALUES (1, 'x', 1, 1), (2, 'y', 2, 0)",
     )
     account = "least@'127.0.0.1'"
     server.execute(f"CREATE USER {account} IDENTIFIED BY 'few rights: €'", *server.least_rights(account, "shop"))
@@ -97,9 +100,10 @@ def _subscribers(site: Site) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...
         "SELECT id, tiny, big, price::text, ratio, part, name, latin, note, code, upper(encode(data, 'hex')), "
         "upper(encode(fixed, 'hex')), day::text, to_char(at, 'YYYY-MM-DD HH24:MI:SS.US'), "
         "to_char(seen, 'YYYY-MM-DD HH24:MI:SS'), extract(epoch FROM took)::text, state, tags, flags, made, "
+        "yes, own, least, "
         "upper(encode(place, 'hex')), doc, ref::text, host(address) FROM item ORDER BY id"
     )
-    return item, site.at_subscriber("SELECT a, b, n, hidden FROM pair ORDER BY a, b")
+    return item, site.at_subscriber("SELECT a, b, n, hidden, sure FROM pair ORDER BY a, b")
 
 
 def _publishers(server: MariaDbServer) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
@@ -107,10 +111,11 @@ def _publishers(server: MariaDbServer) -> tuple[list[tuple[Any, ...]], list[tupl
         server,
         "SELECT id, tiny, big, CAST(price AS CHAR), ratio, CAST(part AS DOUBLE), name, latin, note, code, HEX(data), "
         "HEX(fixed), CAST(day AS CHAR), CAST(at AS CHAR), CAST(seen AS CHAR), "
-        "CAST(TIME_TO_SEC(took) AS DECIMAL(20,6)), state, tags, flags + 0, CAST(made AS SIGNED), HEX(place), doc, "
+        "CAST(TIME_TO_SEC(took) AS DECIMAL(20,6)), state, tags, flags + 0, CAST(made AS SIGNED), yes, own, least, "
+        "HEX(place), doc, "
         "CAST(ref AS CHAR), CAST(address AS CHAR) FROM item ORDER BY id",
     )
-    return item, _at_publisher(server, "SELECT a, b, n, hidden FROM pair ORDER BY a, b")
+    return item, _at_publisher(server, "SELECT a, b, n, hidden, sure FROM pair ORDER BY a, b")
 
 
 _REAL = (4, 5, 15)
@@ -131,6 +136,7 @@ def _equal(site: Site, server: MariaDbServer) -> None:
 
 def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServer) -> None:
     site.set_up()
+    site.at_subscriber("ALTER TABLE item ALTER own TYPE smallint USING own::integer")
     assert check(site.topology).problems == []
     for name in _SUBSCRIPTIONS:
         site.take_snapshot(subscription=name).raise_error()
@@ -140,7 +146,7 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
         session.autocommit(False)
         cursor.execute(f"INSERT INTO item VALUES {_ROW.format(10)}, {_ROW.format(11)}")
         cursor.execute("UPDATE item SET note = NULL, price = price - 1, name = 'other' WHERE id < 3")
-        cursor.execute("UPDATE pair SET b = 'z', n = n + 1")
+        cursor.execute("UPDATE pair SET b = 'z', sure = NOT sure, n = n + 1")
         cursor.execute("DELETE FROM item WHERE id = 4")
         session.commit()
         cursor.execute("DELETE FROM item")
@@ -167,6 +173,24 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
         assert [it.rows for it in validated.validation.articles] == [(), ()], name
     # Nothing is left to read, in another file.
     assert site.probe_log() is not None
+    _at_publisher(server, "INSERT INTO pair (a, b, n, sure) VALUES (9, 'c', 9, 2)")
+    site.read_log().raise_error()
+    for name, said in (("reporting", 'boolean: "2"'), ("file", "column sure: '2' does not fit boolean")):
+        failed = site.deliver(name)
+        assert failed.error is not None
+        assert (failed.error.kind, failed.error.article) == (ErrorKind.DATA, "shop.pair")
+        assert said in failed.error.message
+        assert failed.error.key == "b = c, sure = 2, a = 9"
+    site.deliver("copy").raise_error()
+    site.at_subscriber("ALTER TABLE pair ALTER sure TYPE smallint USING sure::integer")
+    site.deliver().raise_error()
+    _equal(site, server)
+    _at_publisher(server, "UPDATE pair SET sure = -1, n = 10 WHERE sure = 2")
+    site.read_log().raise_error()
+    for name in ("reporting", "copy"):
+        site.deliver(name).raise_error()
+        site.validate(name).raise_error()
+    _equal(site, server)
     _at_publisher(server, "ALTER TABLE pair ADD COLUMN more int", "INSERT INTO pair (a, b, n) VALUES (8, 'b', 8)")
     result = site.read_log()
     assert result.error is not None

@@ -108,8 +108,8 @@ def test_columns_are_added_dropped_and_widened_among_rows(shop: Shop) -> None:
         "INSERT INTO item VALUES (3, 'before', 30)",
         "ALTER TABLE item ADD COLUMN kind varchar(10) NOT NULL DEFAULT 'it''s' AFTER id, "
         "ADD COLUMN price decimal(8,2) DEFAULT 7, ADD COLUMN made date DEFAULT '2020-02-29', ADD COLUMN note text, "
-        "DROP COLUMN name, MODIFY amount bigint",
-        "INSERT INTO item VALUES (4, 'after', 5000000000, 1.5, NULL, 'a note')",
+        "DROP COLUMN name, MODIFY amount bigint, ADD sure tinyint(1) NOT NULL DEFAULT 1",
+        "INSERT INTO item VALUES (4, 'after', 5000000000, 1.5, NULL, 'a note', 0)",
         "UPDATE item SET price = 8, note = 'changed' WHERE id = 1",
         "DELETE FROM item WHERE id = 2",
     )
@@ -119,6 +119,13 @@ def test_columns_are_added_dropped_and_widened_among_rows(shop: Shop) -> None:
     shop.execute("ALTER TABLE item COMMENT 'ours', ADD INDEX (price)", "DELETE FROM item WHERE id = 4")
     shop.run()
     shop.require_equal()
+    for spelled, there in (("tinyint", "smallint"), ("tinyint(1)", "boolean")):
+        shop.execute(f"ALTER TABLE item MODIFY sure {spelled}", "UPDATE item SET sure = NOT sure WHERE id < 3")
+        assert any("column sure got another type" in it for it in shop.follow())
+        shop.execute("UPDATE item SET sure = NOT sure WHERE id < 2")
+        shop.run()
+        shop.require_equal()
+        assert shop.at_subscriber("SELECT pg_typeof(sure)::text FROM item LIMIT 1") == [(there,)]
 
 
 _OTHER = "CREATE OR REPLACE TABLE item (id int PRIMARY KEY, name varchar(40)) CHARACTER SET utf8mb4"

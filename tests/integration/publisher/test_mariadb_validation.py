@@ -24,10 +24,11 @@ _databases = count(1)
 _ITEM = """CREATE TABLE item (
     id int, part varbinary(4), name varchar(40) NOT NULL, price decimal(12,3), ratio double, small float,
     at datetime(3), took time(2), day date, bits bit(12), state enum('new', 'öld'), data blob, many bigint unsigned,
-    PRIMARY KEY (id, part)) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"""
+    sure tinyint(1), yes bool, PRIMARY KEY (id, sure, part)) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"""
 _ROW = (
     "({0}, X'0{1}ff', 'row {0}|~', {0} / 7, {0} * 1e-9, {0} / 3, '2024-02-29 01:02:03.4{1}', '-{1}:00:00.5', "
-    "'2024-02-29', {0}, IF({1} % 2, 'new', 'öld'), IF({1} = 3, NULL, X'00{1}a'), 18446744073709551615 - {0})"
+    "'2024-02-29', {0}, IF({1} % 2, 'new', 'öld'), IF({1} = 3, NULL, X'00{1}a'), 18446744073709551615 - {0}, "
+    "{1} % 2, IF({1} = 3, NULL, {1} < 5))"
 )
 Run = Callable[..., list[tuple[Any, ...]]]
 
@@ -93,22 +94,22 @@ def test_rows_are_compared_under_load_and_repaired(
         assert validated.validation is not None
         assert validated.validation.articles[0].publisher_rows > 199
         at_subscriber(
-            "UPDATE item SET price = 0, data = NULL WHERE id = 50",
+            "UPDATE item SET price = 0, data = NULL, yes = NOT yes WHERE id = 50",
             "DELETE FROM item WHERE id IN (60, 61)",
-            "INSERT INTO item (id, part, name) SELECT 70, part, 'extra' FROM item WHERE id = 71",
+            "INSERT INTO item (id, sure, part, name) SELECT 70, sure, part, 'extra' FROM item WHERE id = 71",
         )
         found = site.validate()
         assert found.validation is not None
         rows = {it.key["id"]: (it.difference, it.columns) for it in found.validation.articles[0].rows}
         assert rows == {
-            "50": (Difference.DIFFERENT, ("price", "data")),
+            "50": (Difference.DIFFERENT, ("price", "data", "yes")),
             "60": (Difference.MISSING, ()),
             "61": (Difference.MISSING, ()),
             "70": (Difference.EXTRA, ()),
         }
         site.validate(repair=Repair.APPLY).raise_error()
     site.validate().raise_error()
-    numbers = "SELECT id, name, price, many FROM item ORDER BY id, part"
+    numbers = "SELECT id, name, price, many, sure, yes FROM item ORDER BY id, part"
     assert at_subscriber(numbers) == at_publisher(numbers)
 
 

@@ -68,8 +68,11 @@ VALUES: dict[str, Sequence[str]] = {
     "tsvector": ["'a fat cat'::tsvector"],
 }
 _WITHOUT_KEYS = ("json", "point")
+_IN_NUMBERS = {"boolean": ["1", "0"]}
+"""Text forms of a `tinyint(1)` of MariaDB."""
 # Values that are one key with another one. SQL Server adds blanks and zeros to compare what has unlike lengths.
 _SAME_KEY = {
+    "boolean": ["1", "0"],
     "numeric": ["1.100"],
     "real": ["-0"],
     "double precision": ["-0"],
@@ -92,7 +95,7 @@ def _texts(publisher: Session, type_name: str, values: Sequence[str]) -> list[st
     assert row is not None
     # A cast to text is not the type's text form, which the log holds, where blanks are padding and for truth values.
     forms = {"character(5)": lambda text: text.ljust(5), "boolean": lambda text: text[0]}
-    return [forms.get(type_name, str)(text) for text in row]
+    return [*(forms.get(type_name, str)(text) for text in row), *_IN_NUMBERS.get(type_name, ())]
 
 
 def _back(value: Any) -> str:

@@ -50,6 +50,7 @@ def test_texts_stand_between_two_characters() -> None:
         ("bytea", ("binary", 2), r"\\x01"),
         ("bigint", ("int", 4), "2147483648"),
         ("integer", ("tinyint", 1), "-1"),
+        ("boolean", ("bit", 1), "2"),
         ("numeric", ("decimal", 9, 2), "1.005"),
         ("numeric", ("decimal", 9, 2), "NaN"),
         ("double precision", ("float", 8), "Infinity"),
@@ -74,7 +75,7 @@ def test_other_types_have_no_way_in_bulk(type_name: str) -> None:
 
 def test_numbers_and_moments_are_staged_as_they_are() -> None:
     assert _values(_staged("integer", "int"), "1", r"\N", "-7") == [1, None, -7]
-    assert _values(_staged("boolean", "bit"), "t", "f", r"\N") == [1, 0, None]
+    assert _values(_staged("boolean", "bit"), "t", "f", "1", "0", r"\N") == [1, 0, 1, 0, None]
     assert _values(_staged("double precision", "float", 8), "0.1", r"\N", "-1e-300") == [0.1, None, -1e-300]
     moments = _staged("timestamp with time zone", "datetimeoffset", 10, 6)
     assert _values(moments, "2024-01-01 00:00:00.5+00", r"\N") == [b"2024-01-01T00:00:00.5+00:00", None]

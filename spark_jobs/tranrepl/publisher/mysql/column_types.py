@@ -58,9 +58,11 @@ class DeclaredType:
 
     @property
     def type_name(self) -> str | None:
-        """Return the type as neutral code spells it: one that holds every value; None where its values cannot be
-        read. Times are UTC."""
+        """Return the type as neutral code spells it: one that holds every value, but for `tinyint(1)`, of which
+        it holds 0 and 1; None where its values cannot be read. Times are UTC."""
         match self.name:
+            case _ if self._is_truth:
+                return "boolean"
             case "decimal":
                 return f"numeric({self.first},{self.second or 0})"
             case "char" | "varchar":
@@ -71,11 +73,16 @@ class DeclaredType:
                 return f"timestamp({self.first or 0}) without time zone"
         return (_UNSIGNED.get(self.name) if self.unsigned else None) or _PLAIN.get(self.name)
 
+    @property
+    def _is_truth(self) -> bool:
+        """Whether the type is `bool`, which the server spells `tinyint(1)`."""
+        return self.name == "tinyint" and self.first == 1 and not self.unsigned
+
     def number(self, charset: str) -> int:
-        """Return a number that another type does not have, nor another character set of text. A width of display does
-        not make another one."""
+        """Return a number that another type does not have, nor another character set of text. A width of display makes
+        another one of `tinyint(1)` alone."""
         plain = f"{self.name} unsigned" if self.unsigned else self.name
-        spelling = plain if self.name in _INTEGERS else self.spelling
+        spelling = plain if self.name in _INTEGERS and not self._is_truth else self.spelling
         return _number(spelling, charset)
 
     def holds(self, earlier: int, charset: str) -> bool:
@@ -131,7 +138,7 @@ def declared(spelling: str) -> DeclaredType:
 
 
 _LOGGED = {
-    ColumnType.TINY: ("smallint",),
+    ColumnType.TINY: ("smallint", "boolean"),
     ColumnType.SHORT: ("smallint", "integer"),
     ColumnType.INT24: ("integer",),
     ColumnType.LONG: ("integer", "bigint"),

@@ -38,7 +38,7 @@ _FORM_OF_NATIVE: Mapping[Family, Form] = {
 }
 """The forms in which this end can write what a PostgreSQL Subscriber has in a type of its own."""
 _WRITTEN: Mapping[Form, tuple[Family, ...]] = {
-    Form.NUMBER: (*_NUMBERS, *_FLOATS),
+    Form.NUMBER: (*_NUMBERS, *_FLOATS, Family.BOOLEAN),
     Form.FLOATING: _FLOATS,
     Form.DATE: _MOMENTS,
     Form.TIMESTAMP: _MOMENTS,

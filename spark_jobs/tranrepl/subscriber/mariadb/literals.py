@@ -115,8 +115,8 @@ def _integers(source: SourceType) -> Literals | None:
 
 
 def _truth_values(cells: pa.StringArray) -> pa.StringArray:
-    require_matching(cells, "t|f")
-    return _or_null(cells, pc.if_else(pc.equal(cells, "t"), "1", "0"))
+    require_matching(cells, f"t|f|{WHOLE_NUMBER}")
+    return quoted(pc.if_else(pc.equal(cells, "t"), "1", pc.if_else(pc.equal(cells, "f"), "0", cells)))
 
 
 def _decimals(source: SourceType, scale: int) -> Literals | None:

@@ -174,8 +174,9 @@ def _integers(source: SourceType, kind: str) -> _Staged | None:
 
 
 def _truth_values(cells: pa.StringArray) -> Values:
-    require_matching(cells, "t|f")
-    return _listed(pc.equal(unescaped(cells), "t").cast(pa.int8()))
+    require_matching(cells, "[tf01]")
+    found = unescaped(cells)
+    return _listed(pc.or_(pc.equal(found, "t"), pc.equal(found, "1")).cast(pa.int8()))
 
 
 def _decimals(source: SourceType, to: str, scale: int) -> _Staged | None:
