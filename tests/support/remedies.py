@@ -132,7 +132,7 @@ def reinitialize_all(site: Site, rows: Rows) -> Mapping[str, JobResult]:
     def take_snapshot(name: str) -> JobResult:
         return site.take_snapshot(subscription=name)
 
-    return reinitialize_publication(site.topology, checked, rows, take_snapshot, lambda _: None)
+    return reinitialize_publication(site.topology, checked, rows, site.read_log, take_snapshot, lambda _: None)
 
 
 def _subscription(site: Site, command: Command) -> str:

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from tranrepl.admin.check import Checked, CheckPurpose
 from tranrepl.admin.replication_tables import set_up_distribution_tables
+from tranrepl.admin.run import LOG_READER
 from tranrepl.admin.setup import set_up
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
@@ -138,20 +139,30 @@ def reinitialize_publication(
     topology: Topology,
     checked: Checked,
     rows: Rows,
+    read_log: Callable[[], JobResult],
     take_snapshot: Callable[[str], JobResult],
     say: Callable[[str], None],
 ) -> dict[str, JobResult]:
-    """Make slot, registration and watermarks new, in any state of theirs; the results of snapshots, by
-    subscription. `checked` is for `PURPOSE_OF[rows]`, without a blocking problem."""
+    """Make slot, registration and watermarks new, in any state of theirs; the results of snapshots, by subscription,
+    and of the log reader where they need it. `checked` is for `PURPOSE_OF[rows]`, without a blocking problem."""
     with _kept_log(topology):
         forget_log(topology, rows, say)
         set_up(checked.topology, checked.tables, say)
         begun = _begun(topology, rows, say)
     results: dict[str, JobResult] = {}
-    for it in topology.publication.subscriptions:
-        if it.name not in begun:
-            results[it.name] = take_snapshot(it.name)
-    return results
+    waiting = [it.name for it in topology.publication.subscriptions if it.name not in begun]
+    if waiting and _has_pending_definitions(topology):
+        # A snapshot waits for them, and setup has just written them into the log.
+        results[LOG_READER] = read_log()
+        if results[LOG_READER].error is not None:
+            return results
+    return results | {name: take_snapshot(name) for name in waiting}
+
+
+def _has_pending_definitions(topology: Topology) -> bool:
+    with topology.distributor() as database:
+        record = database.publications.get(topology.publication.publication)
+        return bool(database.pending_definitions.of(record))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from tranrepl.admin.run import LOG_READER, Steps, read_log, run as run_steps
+from tranrepl.admin.run import LOG_READER, Steps, read_log as read_and_join, run as run_steps
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import (
     ArticleOption,
@@ -50,7 +50,7 @@ def log_reader(file: File, master: MasterOption = "local[*]", as_json: JsonOptio
     """Read the Publisher's log and store its changes as commands."""
     with failing_clearly():
         topology = load(file)
-        result = _read_log(topology, partial(submit, master=master))
+        result = read_log(topology, master)
         report({LOG_READER: result}, as_json)
         raise_first({LOG_READER: result})
 
@@ -161,6 +161,11 @@ def _in_utc(time: datetime) -> datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
+def read_log(topology: Topology, master: str) -> JobResult:
+    """Run the log reader's job."""
+    return _read_log(topology, partial(submit, master=master))
+
+
 def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
     request, positions = LogReaderRequest(publication=topology.publication), topology.positions
     with (
@@ -171,7 +176,7 @@ def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
         def expect(start: Position, end: Position) -> None:
             display.expect(UnreadLog(positions, start, end))
 
-        return read_log(
+        return read_and_join(
             topology.publication,
             lambda: topology,
             lambda: idle_log_reader(request, topology, expect) or submitted(request),

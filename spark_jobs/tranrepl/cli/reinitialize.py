@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from tranrepl.admin.check import check as check_publication
 from tranrepl.admin.reinitialization import PURPOSE_OF, Rows, reinitialize, reinitialize_publication
-from tranrepl.cli.agents import take_snapshot
+from tranrepl.cli.agents import read_log, take_snapshot
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import ArticleOption, File, MasterOption, SubscriptionOption, chosen_article, load
 from tranrepl.cli.output import err, fail_on, failing_clearly, out, warn
@@ -84,6 +84,7 @@ def _reinitialize_publication(topology: Topology, rows: Rows, master: str) -> No
         topology,
         checked,
         rows,
+        lambda: read_log(topology, master),
         lambda name: take_snapshot(topology, name, (), master),
         lambda what: out.print(f"  {escape(what)}", highlight=False),
     )
