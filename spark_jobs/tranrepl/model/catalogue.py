@@ -42,6 +42,8 @@ class ColumnDescription:
     """The log may leave its value out where it did not change."""
     equality: str = "="
     """The operator that compares keys of its type, as statements name it: `=`, or with the schema of an extension."""
+    ignores_case: bool = False
+    """Texts that differ in case, or in accents, are equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,12 @@ def account(session: Session) -> str:
     return "@".join("'" + it.replace("'", "''") + "'" for it in str(current).rsplit("@", 1))
 
 
+def tells_apart(collation: str) -> bool:
+    """Return whether texts that differ are unlike in a collation, whatever its blanks at the end; so is what has
+    none."""
+    return not collation or collation.endswith(("binary", "_bin", "_as_cs"))
+
+
 def quoted(name: str) -> str:
     """Return an identifier in SQL."""
     return "`" + name.replace("`", "``") + "`"

@@ -205,4 +205,5 @@ def _column(
         unique=unique,
         toastable=toastable,
         equality=equality or "=",
+        ignores_case=base_type_name.rpartition(".")[2] == "citext",
     )

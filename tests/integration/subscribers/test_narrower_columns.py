@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,37 @@ def test_a_column_that_takes_no_null_is_said(plain_site: Site) -> None:
         f"article public.item: Subscriber reporting: table {site.schema}.item: column 'a' is NOT NULL, and is not so "
         "at the Publisher: NULL will not fit"
     )
+
+
+_CODE = "varchar(20) CHARACTER SET utf8mb4 COLLATE"
+_ONE, _APART = "key column 'code' has collation utf8mb4_general_ci", "and not here: public.item (code)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "ignores_case", "said"),
+    [
+        ("mariadb statements", f"{_CODE} utf8mb4_general_ci", False, _ONE),
+        ("mariadb statements", f"{_CODE} utf8mb4_general_ci", True, None),
+        ("mariadb statements", f"{_CODE} utf8mb4_bin", False, None),
+        ("mariadb statements", f"{_CODE} utf8mb4_bin", True, _APART),
+        ("mariadb statements", None, True, _APART),
+        ("postgres procedures", "varchar(20)", True, _APART),
+        ("postgres procedures", "varchar(20)", False, None),
+    ],
+)
+def test_keys_that_are_one_at_one_end_are_said(
+    kind: str, declared: str | None, ignores_case: bool, said: str | None, make_site: Callable[[str], Site]
+) -> None:
+    site = make_site(kind)
+    if declared is not None:
+        site.execute(f"CREATE TABLE item (code {declared} PRIMARY KEY)")
+    table = table_description(_NAME, [Column("code", "character varying(20)", key=1)])
+    table = replace(table, columns=tuple(replace(it, ignores_case=ignores_case) for it in table.columns))
+    article = Article.model_validate({"source": _NAME, "destination": TableName(site.schema, "item")})
+    with dialect_of(site.connection).subscriber(site.connection, KEY, "test") as subscriber:
+        warnings = [*subscriber.article_warnings(article, table), *subscriber.warnings([(article, table)])]
+    assert [said in it for it in warnings if said] == ([True] if said else [])
+    assert [said is not None and said in it for it in warnings] == ([] if said is None else [True])
 
 
 def test_check_warns_and_setup_goes_on(databases: DatabasesFactory, tmp_path: Path) -> None:

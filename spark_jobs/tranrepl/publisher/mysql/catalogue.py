@@ -13,7 +13,7 @@ from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import DefinedColumn, Generation, TableDefinition, UniqueConstraint
 from tranrepl.model.table_file import TableFile
 from tranrepl.mysql.auto_increment import numbers_of
-from tranrepl.mysql.session import Session
+from tranrepl.mysql.session import Session, tells_apart
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.mysql.message_table import MESSAGES
 from tranrepl.publisher.mysql.row_filters import filter_problem
@@ -51,7 +51,7 @@ def describe_tables(
     columns = defaultdict(list)
     for row in session.execute(
         "SELECT table_schema, table_name, column_name, ordinal_position, column_type, is_nullable, extra, "
-        "COALESCE(character_set_name, '') FROM information_schema.columns "
+        "COALESCE(character_set_name, ''), COALESCE(collation_name, '') FROM information_schema.columns "
         f"WHERE (table_schema, table_name) IN ({wanted}) ORDER BY ordinal_position",
         values,
     ):
@@ -126,14 +126,14 @@ def _description(
         file=TableFile(number=number, columns={}),
         sequences={
             str(column): numbers
-            for column, _, spelling, _, extra, _ in rows
+            for column, _, spelling, _, extra, *_ in rows
             if "auto_increment" in str(extra) and (numbers := numbers_of(str(spelling))) is not None
         },
     ).with_definition(definition)
 
 
 def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) -> ColumnDescription:
-    name, _, spelling, nullable, extra, charset = (str(it) for it in row)
+    name, _, spelling, nullable, extra, charset, collation = (str(it) for it in row)
     of = declared(spelling)
     type_name = of.type_name or spelling
     generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
@@ -153,6 +153,8 @@ def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) ->
         key_ordinal=key.index(name) + 1 if name in key else None,
         unique=name in unique,
         toastable=False,
+        # A label is stored as a number.
+        ignores_case=not tells_apart(collation) and of.name not in ("enum", "set"),
     )
 
 

@@ -81,7 +81,7 @@ def column_warnings(
     for it in narrower_warnings(column, created, described, not_null=not there["nullable"]):
         yield f"{at}: {it}"
     is_text_key = column.key_ordinal is not None and source_type(column.type_name).family in _TEXTS
-    taken_for_one = database.key_warning(there["type"]) if is_text_key else None
+    taken_for_one = database.key_warning(there["type"]) if is_text_key and not column.ignores_case else None
     if taken_for_one is not None:
         yield f"{at}: key column {column.name!r} {taken_for_one}"
 

@@ -466,9 +466,25 @@ class SqlDatabase:
         return ColumnType(reflected, spelled(reflected, dialect))
 
     def key_warning(self, reflected: TypeEngine[Any]) -> str | None:
-        """Return what a key's column of this type takes for one value that the Publisher tells apart, in words."""
-        del reflected
-        return None
+        """Return what a key's column of this type takes for one value and others tell apart, in words."""
+        collation = getattr(reflected, "collation", None)
+        if collation is None or self.tells_apart(collation):
+            return None
+        return (
+            f"has collation {collation}, in which texts that the Publisher keeps apart are one key, such as those that "
+            f"differ only in case; a key that setup creates has {self.key_collation}"
+        )
+
+    @property
+    def key_collation(self) -> str:
+        """The collation of texts in tables that setup creates, where it names one."""
+        return ""
+
+    def tells_apart(self, collation: str) -> bool:
+        """Return whether two texts are equal in this collation only where they have the same characters, but for blanks
+        at the end."""
+        del collation
+        return True
 
     # Errors
 

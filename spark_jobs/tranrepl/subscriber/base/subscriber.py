@@ -210,10 +210,25 @@ class Subscriber:
 
     def warnings(self, tables: PublishedTables) -> Iterator[str]:
         """Yield what is allowed, but may stop a delivery one day."""
+        apart = [f"{it.source} ({', '.join(names)})" for it, table in tables if (names := self._kept_apart(it, table))]
+        if apart:
+            yield (
+                f"{self.where}: keys that ignore case or accents at the Publisher, and not here: {', '.join(apart)}. A "
+                "foreign key that refers to 'a' as 'A' holds there and fails here. Give these columns a _bin collation "
+                "at the Publisher, or columns that you make here a type or collation that ignores case"
+            )
         large = [str(it.source) for it, table in tables if any(map(is_unbounded, table.published(it.columns)))]
         with self._transaction():
             yield from (f"{self.where}: {it}" for it in self.database.packet_warnings(self.session, large))
             yield from (f"{self.where}: {it}" for it in self.database.bulk_warnings(self.session, tables))
+
+    def _kept_apart(self, article: Article, source: TableDescription) -> list[str]:
+        """Return the columns of the key whose texts are equal at the Publisher, and not here, where they differ in
+        case."""
+        names = [it.name for it in source.key if it.ignores_case]
+        found = self._spelled_destination(article, source.published(article.columns)) if names else None
+        there = {} if found is None else found.columns
+        return [it for it in names if it not in there or self.database.key_warning(there[it]["type"]) is None]
 
     def schema_change_warnings(self, articles: Sequence[Article]) -> Iterator[str]:
         """Yield what keeps our role from altering tables that are there, as the Publisher's schema changes need it."""

@@ -22,7 +22,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import ColumnDescription, TableDescription
 from tranrepl.model.source_types import Family, SourceType
 from tranrepl.mysql.connection_options import CHARSET, driver_arguments, unused_options
-from tranrepl.mysql.session import notice_dead_peers, refused_tls
+from tranrepl.mysql.session import notice_dead_peers, refused_tls, tells_apart
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.catalogue import FILLS_ITSELF, InspectedCatalogue, Place, ReferringColumns, Refusal
@@ -287,6 +287,13 @@ class MariaDb(NumberedDatabase):
 
     def size_problem(self, table: sa.Table) -> str | None:
         return size_problem(table)
+
+    @property
+    def key_collation(self) -> str:
+        return self._collation
+
+    def tells_apart(self, collation: str) -> bool:
+        return tells_apart(collation)
 
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
         return described_type(reflected, dialect)

@@ -74,13 +74,6 @@ def described_type(reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnTyp
             )
 
 
-def is_binary(collation: str) -> bool:
-    """Return whether two texts are equal in this collation only where they have the same characters, but for blanks at
-    the end."""
-    parts = collation.upper().split("_")
-    return "BIN" in parts or "BIN2" in parts
-
-
 def _storage(reflected: TypeEngine[Any]) -> TextStorage | None:
     if isinstance(reflected, sa.NCHAR | sa.NVARCHAR | sa.UnicodeText | sa.Unicode):
         return UTF_16

@@ -36,7 +36,7 @@ from tranrepl.subscriber.capabilities import Capabilities, ForeignKeyCheck, Name
 from tranrepl.subscriber.mssql import statement_batches
 from tranrepl.subscriber.mssql.bulk import SqlServerBulk
 from tranrepl.subscriber.mssql.bulk_rules import bulk_rules, bulk_target
-from tranrepl.subscriber.mssql.column_types import FloatingPoint, Moment, Text, described_type, is_binary
+from tranrepl.subscriber.mssql.column_types import FloatingPoint, Moment, Text, described_type
 from tranrepl.subscriber.mssql.columns import SqlServerColumns
 from tranrepl.subscriber.mssql.comparison_statements import comparison_ways
 from tranrepl.subscriber.mssql.connection_options import certificate_remedy, driver_options, trust_certificates
@@ -215,6 +215,10 @@ class SqlServer(NumberedDatabase):
     def wait_for_lock(self, session: sa.Connection, seconds: int) -> None:
         session.exec_driver_sql(f"set lock_timeout {seconds * 1000}")
 
+    @property
+    def key_collation(self) -> str:
+        return _COLLATION
+
     def column_type(self, source: SourceType, *, indexed: bool) -> TypeEngine[Any]:
         match source.family:
             case Family.NUMERIC:
@@ -234,14 +238,9 @@ class SqlServer(NumberedDatabase):
     def described_type(self, reflected: TypeEngine[Any], dialect: sa.Dialect) -> ColumnType:
         return described_type(reflected, dialect)
 
-    def key_warning(self, reflected: TypeEngine[Any]) -> str | None:
-        collation = getattr(reflected, "collation", None)
-        if collation is None or is_binary(collation):
-            return None
-        return (
-            f"has collation {collation}, in which texts that the Publisher keeps apart are one key, such as those that "
-            f"differ only in case; a key that setup creates has {_COLLATION}"
-        )
+    def tells_apart(self, collation: str) -> bool:
+        parts = collation.upper().split("_")
+        return "BIN" in parts or "BIN2" in parts
 
     def text(self, error: BaseException) -> str:
         return text_of(error)

@@ -123,6 +123,10 @@ class Postgres(SqlDatabase):
         del dialect
         return publishers(reflected).described()
 
+    def key_warning(self, reflected: TypeEngine[Any]) -> str | None:
+        is_citext = publishers(reflected).name.rpartition(".")[2] == "citext"
+        return "is citext, in which texts that differ only in case are one key" if is_citext else None
+
     def not_for_replication_problems(self, session: sa.Connection, where: str) -> Iterator[ConfigurationError]:
         return replica_role_problems(driver(session), where)
 
