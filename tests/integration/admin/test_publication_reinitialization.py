@@ -117,9 +117,7 @@ def test_a_distribution_database_that_is_lost_is_set_up_and_begins_anew(
 
 def test_reinitialization_is_refused_where_rows_must_stay(site: Site, tmp_path: Path) -> None:
     site.publication = site.publication.model_copy(
-        update={
-            "articles": tuple(it.model_copy(update={"pre_creation_cmd": "none"}) for it in site.publication.articles)
-        }
+        update={"articles": [it.model_copy(update={"pre_creation_cmd": "none"}) for it in site.publication.articles]}
     )
     before = slot_position(site), watermark(site)
     outcome = command(site, tmp_path, "reinitialize")

@@ -137,9 +137,9 @@ def test_a_publisher_that_was_moved_goes_on_with_the_rows_that_are_there(moved: 
 def test_a_publisher_that_was_moved_begins_anew(moved: Site, tmp_path: Path) -> None:
     moved.publication = moved.publication.model_copy(
         update={
-            "subscriptions": tuple(
+            "subscriptions": [
                 it.model_copy(update={"sync_type": SyncType.AUTOMATIC}) for it in moved.publication.subscriptions
-            )
+            ]
         }
     )
     if moved.databases.publisher.kind != "postgres":

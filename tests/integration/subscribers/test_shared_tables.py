@@ -125,7 +125,7 @@ def test_tables_of_the_same_publication_are_one_error(sites: _Sites) -> None:
     for site in (one, again):
         article = site.publication.articles[0]
         another = article.model_copy(update={"source": TableName("public", "two"), "destination": None})
-        site.publication = site.publication.model_copy(update={"articles": (article, another)})
+        site.publication = site.publication.model_copy(update={"articles": [article, another]})
     one.set_up()
     (shared,) = (it.report for it in check(again.topology).problems)
     assert "2 tables have rows of this publication and of publication one at " in shared.message
