@@ -25,7 +25,7 @@ _TYPES = """CREATE TABLE item (
     name varchar(40) NOT NULL, latin varchar(40) CHARACTER SET latin1, note text, code char(5), data varbinary(20),
     fixed binary(4), day date, at datetime(6), seen timestamp NULL, took time(3), state enum('new', 'öld'),
     tags set('a', 'b', 'c'), flags bit(5), made year, yes tinyint(1) DEFAULT 1, own tinyint(1),
-    least tinyint(1) unsigned, place point, doc json, ref uuid, address inet6
+    least tinyint(1) unsigned, place point, doc json, ref uuid, address inet6, filled decimal(8,2) zerofill
 ) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"""
 _ROW = (
     "({0}, 200, 18446744073709551615, -0.{0:04}, 1.5e-7, 0.1, 'it''s {0}\\\\ \\t', 'é', 'line\\nline', 'ab', "
@@ -33,7 +33,7 @@ _ROW = (
     "'-12:34:56.789', 'öld', 'a,c', b'101', "
     "2024, {0} % 2, {0} < 3, 255, "
     "ST_GeomFromText('POINT(1 2)'), '{{\"a\": [1, null]}}', '6ccd780c-baba-1026-9564-5b8c656024db', "
-    "'2001:db8::1')"
+    "'2001:db8::1', 12.5)"
 )
 
 
@@ -101,7 +101,7 @@ def _subscribers(site: Site) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...
         "upper(encode(fixed, 'hex')), day::text, to_char(at, 'YYYY-MM-DD HH24:MI:SS.US'), "
         "to_char(seen, 'YYYY-MM-DD HH24:MI:SS'), extract(epoch FROM took)::text, state, tags, flags, made, "
         "yes, own, least, "
-        "upper(encode(place, 'hex')), doc, ref::text, host(address) FROM item ORDER BY id"
+        "upper(encode(place, 'hex')), doc, ref::text, host(address), filled::text FROM item ORDER BY id"
     )
     return item, site.at_subscriber("SELECT a, b, n, hidden, sure FROM pair ORDER BY a, b")
 
@@ -113,7 +113,7 @@ def _publishers(server: MariaDbServer) -> tuple[list[tuple[Any, ...]], list[tupl
         "HEX(fixed), CAST(day AS CHAR), CAST(at AS CHAR), CAST(seen AS CHAR), "
         "CAST(TIME_TO_SEC(took) AS DECIMAL(20,6)), state, tags, flags + 0, CAST(made AS SIGNED), yes, own, least, "
         "HEX(place), doc, "
-        "CAST(ref AS CHAR), CAST(address AS CHAR) FROM item ORDER BY id",
+        "CAST(ref AS CHAR), CAST(address AS CHAR), CAST(filled + 0 AS CHAR) FROM item ORDER BY id",
     )
     return item, _at_publisher(server, "SELECT a, b, n, hidden, sure FROM pair ORDER BY a, b")
 

@@ -119,7 +119,7 @@ class DeclaredType:
                 return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
             case "bit":
                 return f"CAST({name} + 0 AS CHAR)"
-            case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "double" if "zerofill" in self.spelling:
+            case it if it in (*_INTEGERS, "decimal", "double") and "zerofill" in self.spelling:
                 return f"CAST({name} + 0 AS CHAR)"
         return f"CAST({name} AS CHAR)"
 

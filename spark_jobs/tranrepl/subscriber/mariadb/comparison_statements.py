@@ -30,7 +30,8 @@ def compared_column(column: SqlColumn, form: Form, name: str) -> ComparedColumn:
     if form is Form.HEXADECIMAL:
         hexadecimal = f"LOWER(HEX({name}))"
         return ComparedColumn(hexadecimal, f"CONCAT('\\\\x', {hexadecimal})")
-    if form is Form.NUMBER and isinstance(column.type.type, types.Integer):
+    kind = column.type.type
+    if form is Form.NUMBER and (isinstance(kind, types.Integer) or getattr(kind, "zerofill", False)):
         # As they are, bits are bytes, and a number with ZEROFILL begins with zeros.
         name = f"({name} + 0)"
     return ComparedColumn(_text(column, form, name), f"CAST({name} AS CHAR)", form.plain)
