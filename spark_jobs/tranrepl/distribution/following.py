@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -46,6 +47,8 @@ _BACKLOG = 100_000
 _MOST_BATCHES = 500
 _CATALOGUE_HOLDS_SECONDS = 2.0
 """For so long, what the Subscriber's catalogue said of its tables and procedures is taken for true."""
+_FEW_ARTICLES = 100
+"""So many are known to an applier within a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class _CachedApplier:
         new = [number for number in (it.articles if present is None else present) if number not in self._articles]
         if new:
             self.drop()
-            self._articles |= {number: it.articles[number] for number in new}
+            self._articles |= {number: it.articles[number] for number in (*new, *self._others(new))}
         if self._applier is None:
             applier = dialect_of(it.connection).applier(it.connection, it.key, self._articles, it.options)
             self._applier, self._looked = self._opened.enter_context(applier), now
@@ -106,6 +109,13 @@ class _CachedApplier:
             self._applier.look_again()
             self._looked = now
         return self._applier
+
+    def _others(self, new: Sequence[int]) -> Iterable[int]:
+        """Return articles to know beside new ones, as many as are known where these are not few: opened again for each
+        of thousands that change now and then, it would read of all that are known each time."""
+        most = len(self._articles) if len(self._articles) >= _FEW_ARTICLES else 0
+        known = self._articles.keys() | new
+        return islice((it for it in self._delivery.articles if it not in known), most)
 
     def flush(self) -> None:
         if self._applier is not None:

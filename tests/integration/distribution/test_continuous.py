@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -31,6 +31,7 @@ from tranrepl.admin.skip_and_retry import retry_from_transaction, skip_transacti
 from tranrepl.admin.trace import post_token
 from tranrepl.distribution import following, job as distribution_job
 from tranrepl.distribution.draining import DeliveryDraining
+from tranrepl.distributor.database import Batch
 from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ErrorKind
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
@@ -38,6 +39,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.snapshot import initialization
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 from tranrepl.spark.lasting_task import DriverConnection, Ending, LastingTask, TaskServer, Why
+from tranrepl.subscriber.base.applier import Applier
 
 _CRASH = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tranrepl reporting'"
 
@@ -99,6 +101,33 @@ def test_what_is_registered_while_it_stays_arrives_at_once(
     assert rows == [(2, 16, None)]
     measured = distribution_rows(site, "SELECT sum(transactions), sum(commands) FROM msrepl_deliveries")
     assert measured == [(16, 33)]
+
+
+def test_its_session_is_opened_a_few_times_for_many_articles_that_come_one_by_one(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [f"t{number}" for number in range(8)]
+    site = Site(databases(), tmp_path / "store", [f"public.{it}" for it in tables], SparkHere())
+    site.at_publisher(*(f"CREATE TABLE {it} (id int PRIMARY KEY)" for it in tables))
+    site.set_up()
+    known: list[int] = []
+    original = following._CachedApplier.get
+
+    def get(self: following._CachedApplier, batches: Iterable[Batch]) -> Applier:
+        applier = original(self, batches)
+        known.append(len(self._articles))
+        return applier
+
+    monkeypatch.setattr(following._CachedApplier, "get", get)
+    monkeypatch.setattr(following, "_FEW_ARTICLES", 2)
+    with delivering(site) as delivery:
+        for it in tables:
+            site.at_publisher(f"INSERT INTO {it} VALUES (1)")
+            site.read_log().raise_error()
+            delivery.wait_until_delivered()
+        assert delivery.result().commands == len(tables)
+    assert known == [1, 2, 5, 5, 5, 8, 8, 8]
+    assert site.differences() == []
 
 
 def test_changes_of_every_kind_under_load_arrive_once_and_in_order(site: Site) -> None:
