@@ -46,7 +46,15 @@ def _counts(site: Site) -> tuple[int, int]:
 def test_small_batches_are_put_together_and_hold_what_they_held(site: Site) -> None:
     ends = "SELECT min(first_xact_seqno), max(last_xact_seqno), sum(commands), max(entry_time) FROM msrepl_batches"
     before, stored = distribution_rows(site, ends), stored_commands(site)
+    noted = "json_build_array((SELECT article_id FROM msarticles), 1000001)"
+    ((ids,), *_) = distribution_rows(site, f"UPDATE msrepl_batches SET article_ids = {noted} RETURNING article_ids")
+    with site.topology.distributor() as database:
+        one, other, *_ = database.batches.after(database.publications.get("purchasing"), b"")
+    assert one.article_ids is not None
+    assert other.article_ids is not None
+    assert one.article_ids[-1] is other.article_ids[-1], "thousands of batches hold each number once"
     assert clean_up(site.topology).merged_batches == 40
+    assert distribution_rows(site, "SELECT article_ids FROM msrepl_batches") == [(ids,)]
     assert (_counts(site), distribution_rows(site, ends)) == ((1, 40), before)
     assert stored_commands(site) == stored
     assert clean_up(site.topology).merged_batches == 0

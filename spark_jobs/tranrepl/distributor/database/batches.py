@@ -140,8 +140,9 @@ class Batches:
                 )
                 .order_by(msrepl_batches.c.first_xact_seqno)
                 .limit(limit)
-            ).all()
-        return [_batch(row) for row in rows]
+            )
+            known: dict[int, int] = {}
+            return [_batch(row, known) for row in rows]
 
     def commands_after(self, record: PublicationRecord, xact_seqno: bytes) -> int:
         """Return how many commands the batches have that end after a transaction."""
@@ -155,10 +156,9 @@ class Batches:
         """Return every registered batch in commit order, and when it was registered."""
         mine = msrepl_batches.c.publication_id == record.publication_id
         with self._database.reading() as connection:
-            rows = connection.execute(
-                sa.select(msrepl_batches).where(mine).order_by(msrepl_batches.c.first_xact_seqno)
-            ).all()
-        return [(_batch(row), row.entry_time) for row in rows]
+            rows = connection.execute(sa.select(msrepl_batches).where(mine).order_by(msrepl_batches.c.first_xact_seqno))
+            known: dict[int, int] = {}
+            return [(_batch(row, known), row.entry_time) for row in rows]
 
     def replace(self, record: PublicationRecord, old: Sequence[Batch], new: Batch, entry_time: datetime) -> bool:
         """Register one batch in the place of consecutive ones whose commands it holds, in one transaction. Return False
@@ -249,7 +249,9 @@ def _values(record: PublicationRecord, batch: Batch) -> dict[str, Any]:
     return {"publication_id": record.publication_id, **known}
 
 
-def _batch(row: sa.Row[Any]) -> Batch:
+def _batch(row: sa.Row[Any], known: dict[int, int] | None = None) -> Batch:
+    """Return the batch of a row. `known` are numbers of definitions that other batches have: each is held once then."""
+    shared = {} if known is None else known
     return Batch(
         row.folder,
         bytes(row.first_xact_seqno),
@@ -261,5 +263,5 @@ def _batch(row: sa.Row[Any]) -> Batch:
         row.log_bytes,
         row.clock_difference,
         row.entry_time,
-        None if row.article_ids is None else tuple(row.article_ids),
+        None if row.article_ids is None else tuple(shared.setdefault(it, it) for it in row.article_ids),
     )
