@@ -69,7 +69,7 @@ def follow_sequences(
         return ()
     scope = SequenceScope.ALL if settings.sequences else SequenceScope.CREATED
     try:
-        if not sequences.may_be_any(scope):
+        if not sequences.may_exist(scope):
             return ()
         done = advance_sequences(subscriber.where, sequences, scope, articles(), publisher)
     except ReplicationError as error:

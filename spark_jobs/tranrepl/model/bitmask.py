@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from tranrepl.model.arrays import Bools, Bytes
 
 
 def bitmask(columns: Sequence[int], count: int) -> bytes:
@@ -22,7 +23,7 @@ def bitmask(columns: Sequence[int], count: int) -> bytes:
     return bytes(mask)
 
 
-def bitmasks(changed: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+def bitmasks(changed: Bools) -> Bytes:
     """Return the bitmasks of many UPDATEs of one article: `changed` has a row for each, and a column for each column;
     the result a row for each, and a column for each byte."""
     return np.packbits(changed, axis=1, bitorder="little")

@@ -22,7 +22,7 @@ class SequenceScope(Enum):
 class SubscriberSequences(Protocol):
     """Sequences that fill columns of the articles' destinations."""
 
-    def may_be_any(self, scope: SequenceScope) -> bool:
+    def may_exist(self, scope: SequenceScope) -> bool:
         """Return whether there may be one of such a destination, as far as one look tells."""
         ...
 

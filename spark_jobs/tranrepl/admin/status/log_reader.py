@@ -84,7 +84,7 @@ def ask_for_continuity(topology: Topology, database: DistributionDatabase, recor
     """Return whether the log can be read on from where it is registered, and for how long."""
     with topology.publisher(_APPLICATION) as publisher:
         problem: ReplicationError | None = find_break(publisher, database, record)
-        kept = publisher.health(record.registered_to).retained
+        kept = publisher.health(record.registered_to).retained if problem is None else None
     try:
         # Its runs are refused before they begin, and no history has that.
         database.articles.active(topology.publication, record)

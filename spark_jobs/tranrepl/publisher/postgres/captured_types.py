@@ -21,7 +21,7 @@ class CapturedTypes:
     types: Mapping[int, Mapping[str, Any]]
     """Rows of pg_type by their oids. None of them where all of the columns' own types are enumerated."""
     checks: Mapping[int, list[str]]
-    """Unsigned of the checks of domains, by the domains' oids."""
+    """Hashes of the checks of domains, by the domains' oids."""
     attributes: Mapping[int, list[tuple[int, int, int]]]
     """Numbers, types and modifiers of the attributes of composite types, by the oids of the types' relations."""
     subtypes: Mapping[int, int]

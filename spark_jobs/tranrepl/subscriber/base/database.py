@@ -466,7 +466,7 @@ class SqlDatabase:
         return ColumnType(reflected, spelled(reflected, dialect))
 
     def key_warning(self, reflected: TypeEngine[Any]) -> str | None:
-        """Return what a key's column of this type takes for one value and others tell apart, in words."""
+        """Return, in words, that a key of this type is one for texts that differ; None where it keeps them apart."""
         collation = getattr(reflected, "collation", None)
         if collation is None or self.tells_apart(collation):
             return None

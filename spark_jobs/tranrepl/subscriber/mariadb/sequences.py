@@ -34,7 +34,7 @@ class MariaDbSequences:
         self._session = session
         self._where = where
 
-    def may_be_any(self, scope: SequenceScope) -> bool:
+    def may_exist(self, scope: SequenceScope) -> bool:
         return scope is SequenceScope.ALL
 
     def find(self, articles: Sequence[RegisteredArticle], scope: SequenceScope) -> FoundSequences:

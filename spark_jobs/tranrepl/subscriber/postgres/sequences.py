@@ -51,10 +51,12 @@ class PostgresSequences:
         self._rows = SnapshotRows(core(session), POSTGRES, key)
         self._where = where
 
-    def may_be_any(self, scope: SequenceScope) -> bool:
+    def may_exist(self, scope: SequenceScope) -> bool:
+        if scope is SequenceScope.ALL:
+            return True
         with translated_errors(self._where), bounded(self._session):
             found = self._session.execute("SELECT EXISTS (SELECT FROM pg_catalog.pg_sequence)").fetchone()
-        return scope is SequenceScope.ALL or found == (True,)
+        return found == (True,)
 
     def find(self, articles: Sequence[RegisteredArticle], scope: SequenceScope) -> FoundSequences:
         with translated_errors(self._where), bounded(self._session):
