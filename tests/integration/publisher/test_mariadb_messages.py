@@ -24,7 +24,6 @@ from tranrepl.log_reader import tracer_tokens
 from tranrepl.model.script import Script
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.publisher.registry import open_publisher
-from tranrepl.publisher.snapshot import UnregisteredError
 
 _REPORTING = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
 _databases = count(1)
@@ -268,9 +267,8 @@ def test_after_an_altered_table_setup_and_a_reinitialization_go_on(shop: Shop) -
     error = again.read_log().error
     assert error is not None
     assert "was altered" in error.message
-    with pytest.raises(UnregisteredError, match="`tranrepl log-reader FILE` registers"):
-        reinitialize_all(again, Rows.SNAPSHOT)
-    again.read_log().raise_error()
+    # It reads the log first, so that the snapshot finds the altered table registered.
+    reinitialize_all(again, Rows.SNAPSHOT)
     again.take_snapshot().raise_error()
     shop.execute("INSERT INTO item VALUES (5, 'five', NULL, 9)")
     again.run()
