@@ -32,12 +32,13 @@ _INLINE_MASKS = np.array(
 
 
 class Buffer:
-    """The messages' bytes, with integers readable at any offset: big-endian as the log has them."""
+    """The messages' bytes, of one piece or several, with integers readable at any offset: big-endian as the log has
+    them."""
 
-    def __init__(self, data: Bytes) -> None:
-        self.length = len(data)
+    def __init__(self, *pieces: Bytes) -> None:
+        self.length = sum(map(len, pieces))
         # Reads of up to 16 bytes past a value's start must stay inside.
-        self.bytes = np.concatenate([data, np.zeros(16, dtype=np.uint8)])
+        self.bytes = np.concatenate([*pieces, np.zeros(16, dtype=np.uint8)])
         self._views = {
             dtype: np.ndarray(
                 shape=(len(self.bytes) - np.dtype(dtype).itemsize + 1,),
@@ -224,7 +225,8 @@ class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it 
 def cells_differ(buffer: Buffer, old: Cells, new: Cells) -> Bools:
     """Return which cells differ, of the cells' shape. A value the log leaves out does not."""
     differ = (old.lengths != new.lengths) & (new.lengths != LEFT_OUT)
-    undecided = np.flatnonzero(((old.lengths == new.lengths) & (new.lengths > 0)).ravel())
+    is_elsewhere = old.starts != new.starts
+    undecided = np.flatnonzero((is_elsewhere & (old.lengths == new.lengths) & (new.lengths > 0)).ravel())
     lengths = new.lengths.ravel()[undecided]
     old_values = buffer.strings(old.starts.ravel()[undecided], lengths)
     new_values = buffer.strings(new.starts.ravel()[undecided], lengths)

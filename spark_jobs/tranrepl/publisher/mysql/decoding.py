@@ -17,7 +17,7 @@ from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet, Refuse
 from tranrepl.publisher.mysql.charsets import Charsets
 from tranrepl.publisher.mysql.column_types import is_of_type
 from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, EventBlock, EventType, tagged_commit_time
-from tranrepl.publisher.mysql.row_places import ImageLayout, row_starts
+from tranrepl.publisher.mysql.row_places import ImageLayout, Images, row_starts
 from tranrepl.publisher.mysql.table_maps import Flavor, LoggedTable, read_table_map
 from tranrepl.publisher.mysql.value_text import column_texts
 from tranrepl.remedies import REINITIALIZE
@@ -154,12 +154,9 @@ class Decoder:
         lengths = block.ends[maps] - starts
         numbers = np.full(len(maps), -1, dtype=np.int64)
         for first in np.unique(block.data.numbers(starts, "<u4"), return_index=True)[1].tolist():
-            # A shorter one at the buffer's end has no words so far behind its beginning.
             same = np.flatnonzero((lengths == lengths[first]) & (numbers < 0))
-            for word in (*range(0, int(lengths[first]) - 8, 8), int(lengths[first]) - 8):
-                words, wanted = (block.data.numbers(starts[it] + word, "<i8") for it in (same, [first]))
-                same = same[words == wanted]
-            numbers[same] = self._number_of(block, int(maps[first]))
+            said = block.data.bytes[starts[first] : starts[first] + lengths[first]].tobytes()
+            numbers[same[block.data.are(starts[same], said)]] = self._number_of(block, int(maps[first]))
         for at in np.flatnonzero(numbers < 0).tolist():
             numbers[at] = self._number_of(block, int(maps[at]))
         return numbers
@@ -201,12 +198,11 @@ class Decoder:
         starts = row_starts(begins, block.ends[events], skip, f"table {published.table.name}")
         first = layout.images(data, starts, published.wanted)
         second = layout.images(data, first.ends, published.wanted) if images == 2 else None
-        of = published
+        found = cells.cells(published, first)
         if operation is Operation.INSERT:
-            return ChangeSet(of.article, operation, starts, after=cells.cells(of, first.starts, first.lengths))
-        before = cells.cells(of, first.starts, first.lengths)
-        after = None if second is None else cells.cells(of, second.starts, second.lengths)
-        return ChangeSet(of.article, operation, starts, before, after)
+            return ChangeSet(published.article, operation, starts, after=found)
+        after = None if second is None else cells.cells(published, second, (first, found))
+        return ChangeSet(published.article, operation, starts, found, after)
 
 
 class _CellBuffer:
@@ -218,10 +214,17 @@ class _CellBuffer:
         self._length = len(block.data.bytes)
         self._charsets = charsets
 
-    def cells(self, published: _PublishedTable, starts: Ints, lengths: Ints) -> Cells:
-        shape = starts.shape
-        found = Cells(*(np.zeros(shape, dtype=np.int64, order="F") for _ in range(2)))
+    def cells(self, published: _PublishedTable, images: Images, old: tuple[Images, Cells] | None = None) -> Cells:
+        """Return the cells of images. `old`: those of the same rows before. A column that no row has changed has its
+        cells where they are."""
+        starts, lengths = images.starts, images.lengths
+        found = Cells(*(np.zeros(starts.shape, dtype=np.int64, order="F") for _ in range(2)))
         for place, (number, column) in enumerate(zip(published.wanted, published.article.columns, strict=True)):
+            if old is not None and images.are_same(self._data, old[0], place):
+                found.starts[:, place], found.lengths[:, place] = (
+                    it[:, place] for it in (old[1].starts, old[1].lengths)
+                )
+                continue
             texts = column_texts(
                 self._data,
                 published.table.columns[number],
@@ -247,7 +250,7 @@ class _CellBuffer:
         return found
 
     def buffer(self) -> Buffer:
-        return Buffer(np.concatenate(self._pieces))
+        return Buffer(*self._pieces)
 
 
 def _name(body: bytes) -> TableName:

@@ -26,7 +26,7 @@ _PACKET_BYTES = 5
 """What lies before an event in the stream: a packet's header and status."""
 _CHECKSUM_OF_ALL = 0x2144DF1C
 """CRC32 of any bytes with their own CRC32 behind them."""
-_TO_THE_NEXT = np.frombuffer(b"\x00\x80\xfd\xfb\xab", dtype=np.uint8)
+_TO_THE_NEXT = b"\x00\x80\xfd\xfb\xab"
 """Behind them, these bring the register of CRC32 to where it begins: the next such bytes leave it where the first have.
 So one pass over many events that have these between them tells whether all have their checksums; one for each event
 costs more than to decode it."""
@@ -220,7 +220,7 @@ class LogCursor:
 def _have_checksums(log: LogBytes, starts: Ints, ends: Ints) -> bool:
     """Return whether all of these events have their checksums. What lies between two of them is overwritten."""
     follows = starts[1:] - ends[:-1] == _PACKET_BYTES
-    log.bytes[starts[1:][follows][:, None] + np.arange(-_PACKET_BYTES, 0)] = _TO_THE_NEXT
+    log.put(ends[:-1][follows], _TO_THE_NEXT)
     cuts = np.flatnonzero(~follows)
     firsts, lasts = starts[np.concatenate([[0], cuts + 1])], ends[np.concatenate([cuts, [len(ends) - 1]])]
     return all(map(partial(_has_checksum, log), firsts.tolist(), lasts.tolist()))

@@ -123,9 +123,7 @@ def _query_texts(block: EventBlock, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _is(block: EventBlock, texts: Ints, lengths: Ints, word: bytes) -> Bools:
-    found: Bools = lengths == len(word)
-    for at, letter in enumerate(word):
-        found = found & (block.data.bytes[np.minimum(texts + at, block.data.length)] == letter)
+    found: Bools = (lengths == len(word)) & block.data.are(np.minimum(texts, block.data.length), word)
     return found
 
 

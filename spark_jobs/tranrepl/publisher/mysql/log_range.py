@@ -464,9 +464,9 @@ def _heads(block: EventBlock) -> EventBlock:
     _, last = np.unique(block.data.numbers(block.starts[maps] + HEADER_BYTES, "<i8"), return_index=True)
     chosen = np.sort(np.concatenate([[0], maps[last]]))
     starts, ends = block.starts[chosen], block.ends[chosen]
-    data = np.concatenate([block.data.bytes[at:to] for at, to in zip(starts.tolist(), ends.tolist(), strict=True)])
+    data = LogBytes(*(block.data.bytes[at:to] for at, to in zip(starts.tolist(), ends.tolist(), strict=True)))
     to = np.cumsum(ends - starts)
-    return EventBlock(LogBytes(data), to - (ends - starts), to, block.types[chosen], block.places[chosen], block.flavor)
+    return EventBlock(data, to - (ends - starts), to, block.types[chosen], block.places[chosen], block.flavor)
 
 
 def joined(blocks: Sequence[EventBlock]) -> EventBlock:
@@ -474,9 +474,8 @@ def joined(blocks: Sequence[EventBlock]) -> EventBlock:
     if len(blocks) == 1:
         return blocks[0]
     shifts = np.cumsum([0, *(it.data.length for it in blocks)])[:-1].tolist()
-    data = np.concatenate([it.data.bytes[: it.data.length] for it in blocks])
     return EventBlock(
-        LogBytes(data),
+        LogBytes(*(it.data.bytes[: it.data.length] for it in blocks)),
         np.concatenate([it.starts + shift for it, shift in zip(blocks, shifts, strict=True)]),
         np.concatenate([it.ends + shift for it, shift in zip(blocks, shifts, strict=True)]),
         np.concatenate([it.types for it in blocks]),

@@ -18,27 +18,40 @@ from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.publisher.changes import NULL
 from tranrepl.publisher.mysql.table_maps import LoggedColumn, LoggedTable
 
+_WORD = 8
+_LOWEST = np.array([*((1 << 8 * it) - 1 for it in range(_WORD)), -1], dtype=np.int64)
+"""Of a word, the bits of so many bytes."""
+_COMPARED_BYTES = 2 * _WORD
+
 
 class LogBytes:
-    """Bytes of a log, with integers readable at any offset."""
+    """Bytes of a log, of one piece or several, with integers readable at any offset."""
 
-    def __init__(self, data: Bytes) -> None:
-        self.length = len(data)
+    def __init__(self, *pieces: Bytes) -> None:
+        self.length = sum(map(len, pieces))
         # Reads of up to 16 bytes past a value's start must stay inside.
-        self.bytes = np.concatenate([data, np.zeros(16, dtype=np.uint8)])
+        self.bytes = np.concatenate([*pieces, np.zeros(16, dtype=np.uint8)])
         self._views: dict[str, npt.NDArray[np.generic]] = {}
 
     def numbers(self, at: Ints, dtype: str) -> Ints:
         """Return the integers of this type that begin at these offsets; those of eight bytes without a sign keep their
         bits."""
+        return self._view(dtype)[at].astype(np.int64)
+
+    def are(self, at: Ints, value: bytes) -> Bools:
+        """Return at which of these offsets these bytes are."""
+        is_there: Bools = self._view(f"V{len(value)}")[at] == np.void(value)
+        return is_there
+
+    def put(self, at: Ints, value: bytes) -> None:
+        """Write these bytes at each of these offsets."""
+        self._view(f"V{len(value)}")[at] = np.void(value)
+
+    def _view(self, dtype: str) -> npt.NDArray[np.generic]:
         if dtype not in self._views:
-            self._views[dtype] = np.ndarray(
-                shape=(len(self.bytes) - np.dtype(dtype).itemsize + 1,),
-                dtype=dtype,
-                buffer=self.bytes.data,
-                strides=(1,),
-            )
-        return self._views[dtype][at].astype(np.int64)
+            count = len(self.bytes) - np.dtype(dtype).itemsize + 1
+            self._views[dtype] = np.ndarray(shape=(count,), dtype=dtype, buffer=self.bytes.data, strides=(1,))
+        return self._views[dtype]
 
     def number(self, at: Ints, count: int) -> Ints:
         """Return the integers of so many bytes, the lowest first."""
@@ -63,6 +76,18 @@ class Images:
     lengths: Ints
     ends: Ints
     """Where each image ends, shape (images,)."""
+
+    def are_same(self, data: LogBytes, others: Images, column: int) -> bool:
+        """Return whether a column has the bytes in every image that it has in the other one, and few of them. One NULL
+        is the same as another."""
+        lengths = self.lengths[:, column]
+        if (lengths > _COMPARED_BYTES).any() or (lengths != others.lengths[:, column]).any():
+            return False
+        for at in range(0, int(lengths.max(initial=0)), _WORD):
+            one, other = (data.numbers(it.starts[:, column] + at, "<i8") for it in (self, others))
+            if ((one ^ other) & _LOWEST[np.clip(lengths - at, 0, _WORD)]).any():
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pytest
 
 from tranrepl.publisher.changes import NULL
 from tranrepl.publisher.mysql.charsets import Charsets
-from tranrepl.publisher.mysql.row_places import LogBytes
+from tranrepl.publisher.mysql.row_places import Images, LogBytes
 from tranrepl.publisher.mysql.table_maps import ColumnType, LoggedColumn
 from tranrepl.publisher.mysql.value_text import column_texts
 
@@ -136,3 +136,19 @@ def test_compressed_bytes_have_the_mark_of_bytes(stored: bytes) -> None:
     )
     assert texts.made is not None
     assert texts.made.tobytes() == rb"\x6162"
+
+
+@pytest.mark.parametrize("length", range(18))
+def test_a_column_that_one_byte_changes_is_not_the_same(length: int) -> None:
+    value = bytes(range(length))
+    others = [value, *(value[:at] + b"\xff" + value[at + 1 :] for at in range(length))]
+    # What lies behind a value is no part of it.
+    log = LogBytes(np.frombuffer(b"".join(it + bytes([at]) * 9 for at, it in enumerate(others)), dtype=np.uint8))
+    is_same = [_image(0, length).are_same(log, _image(at * (length + 9), length), 0) for at in range(len(others))]
+    assert is_same == [length <= 16, *[False] * length]
+    assert _image(0, NULL).are_same(log, _image(9, NULL), 0)
+    assert not _image(0, NULL).are_same(log, _image(0, length), 0)
+
+
+def _image(start: int, length: int) -> Images:
+    return Images(np.array([[start]]), np.array([[length]]), np.array([start + length]))
