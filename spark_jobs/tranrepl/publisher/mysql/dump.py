@@ -17,10 +17,10 @@ import pymysql
 
 from tranrepl.connections import Connection
 from tranrepl.errors import MustBeReinitializedError, ReplicationError, TransientError
-from tranrepl.model.arrays import Bytes
+from tranrepl.model.arrays import Bytes, Ints
 from tranrepl.mysql.session import Session, connect, translate
 from tranrepl.publisher.mysql.groups import torn_group
-from tranrepl.publisher.mysql.packets import END, ERROR, HEADER, LARGEST, joined
+from tranrepl.publisher.mysql.packets import END, ERROR, HEADER, event_packets, joined
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.remedies import REINITIALIZE
 
@@ -78,13 +78,13 @@ class BinlogDump:
         """Return the descriptor that becomes readable when something arrives."""
         return int(self._socket.fileno())
 
-    def chunks(self) -> Iterator[tuple[Bytes, list[int]]]:
+    def chunks(self) -> Iterator[tuple[Bytes, Ints]]:
         """Yield bytes, and where each whole event in them begins; of a log that is followed those that have arrived, as
         often as it is asked. Raises ReplicationError."""
         is_over = is_waiting = False
         while not (is_over or is_waiting):
             buffer = bytearray(max(_CHUNK, 2 * len(self._rest)))
-            filled, at, starts = len(self._rest), 0, list[int]()
+            filled, at, starts = len(self._rest), 0, list[Ints]()
             buffer[:filled] = self._rest
             while not is_over and at < _CHUNK // 2 and filled < len(buffer):
                 try:
@@ -100,33 +100,32 @@ class BinlogDump:
                 if not count or (is_over and self._follows and self._failure is None):
                     raise TransientError(f"{self._where}: the server has ended the stream of its log")
             self._rest = bytes(memoryview(buffer)[at:filled])
-            if starts:
-                yield np.frombuffer(buffer, dtype=np.uint8)[:at], starts
+            found = np.concatenate([np.zeros(0, dtype=np.int64), *starts])
+            if len(found):
+                yield np.frombuffer(buffer, dtype=np.uint8)[:at], found
         # Not before what came before it: whose log it is, is proven by that.
         if self._failure is not None:
             raise self._failure
 
-    def _walk(self, buffer: bytearray, at: int, filled: int, starts: list[int]) -> tuple[int, bool]:
+    def _walk(self, buffer: bytearray, at: int, filled: int, starts: list[Ints]) -> tuple[int, bool]:
         """Add where the whole events begin of the packets from `at` on; return where they end, and whether the stream
         is over."""
-        header_of, add = struct.Struct("<IB").unpack_from, starts.append
-        while at + HEADER < filled:
-            size, status = header_of(buffer, at)
-            size &= LARGEST
-            end = at + HEADER + size
-            if size == LARGEST:
-                end = joined(buffer, at, filled) or filled + 1
-            if end > filled:
-                break
-            if status:
-                if status == END and size < 9:
-                    return at, True
+        data = np.frombuffer(buffer, dtype=np.uint8)
+        while True:
+            begins, end = event_packets(data, at, filled)
+            for number in np.flatnonzero(data[begins + HEADER]).tolist():
+                begin = int(begins[number])
+                status, size = buffer[begin + HEADER], int.from_bytes(buffer[begin : begin + 3], "little")
                 if status == ERROR:
-                    self._failure = self._error(bytes(buffer[at + HEADER : end]))
-                    return at, True
-            add(at + HEADER + 1)
-            at = end
-        return at, False
+                    self._failure = self._error(bytes(buffer[begin + HEADER : begin + HEADER + size]))
+                if status == ERROR or (status == END and size < 9):
+                    starts.append(begins[:number] + HEADER + 1)
+                    return begin, True
+            starts.append(begins + HEADER + 1)
+            at = joined(buffer, end, filled)
+            if not at:
+                return end, False
+            starts.append(np.array([end + HEADER + 1]))
 
     def _error(self, packet: bytes) -> ReplicationError:
         number = int.from_bytes(packet[1:3], "little")

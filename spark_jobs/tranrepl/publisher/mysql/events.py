@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -124,11 +123,10 @@ class LogCursor:
     def place(self) -> int:
         return self.file << OFFSET_BITS | self.offset
 
-    def block(self, data: Bytes, event_starts: Sequence[int]) -> EventBlock:
+    def block(self, data: Bytes, starts: Ints) -> EventBlock:
         """Return the events that begin at these offsets. Raises DataError for one of a kind that is not known, and
         where places in the log do not fit."""
         log = LogBytes(data)
-        starts = np.array(event_starts, dtype=np.int64)
         types = log.numbers(starts + 4, "u1")
         if not _KNOWN[types].all():
             kind = types[~_KNOWN[types]][0]

@@ -6,7 +6,10 @@ import struct
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import pymysql
+
+from tranrepl.model.arrays import Bytes, Ints
 
 Texts = list[bytearray | None]
 HEADER = 4
@@ -20,6 +23,52 @@ _LENGTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 """By a text's first byte, how many more tell its length; of a shorter text, the first one does."""
 _COM_QUERY = 3
 _BLOCK = 1 << 20
+_EVENT_SIZE_AT = 14
+"""In a packet of an event, behind its header and status."""
+_LANE_BYTES, _WINDOW, _LEAST_LANES = 16 << 10, 512, 16
+
+
+def event_packets(data: Bytes, at: int, filled: int) -> tuple[Ints, int]:
+    """Return where the whole packets of one event each begin that follow one another from `at` on, and where they end:
+    before one that is not whole, or of the largest size."""
+    found = _side_by_side(data, at, filled) if filled - at >= _LEAST_LANES * _LANE_BYTES else None
+    starts = [] if found is None else [found]
+    at = at if found is None else int(found[-1])
+    header_of, last = struct.Struct("<I").unpack_from, list[int]()
+    while at + HEADER < filled:
+        size = header_of(data.data, at)[0] & LARGEST
+        if size == LARGEST or at + HEADER + size > filled:
+            break
+        last.append(at)
+        at += HEADER + size
+    return np.concatenate([*(it[:-1] for it in starts), np.array(last, dtype=np.int64)]), at
+
+
+def _side_by_side(data: Bytes, at: int, filled: int) -> Ints | None:
+    """Return where packets begin, found from many of them at once, up to near the end; None where that does not help.
+
+    Where one begins in the middle is guessed: the event in it has nearly the same size. A guess is right if the way
+    that leads from the one before comes to it, which is seen at the end of each way.
+    """
+    lanes = (filled - at) // _LANE_BYTES - 1
+    sizes, event_sizes = (
+        np.ndarray((lanes, _WINDOW), "<u4", data.data, at + _LANE_BYTES + offset, (_LANE_BYTES, 1))
+        for offset in (0, _EVENT_SIZE_AT)
+    )
+    is_start = sizes & LARGEST == event_sizes + 1
+    found = is_start.any(axis=1)
+    guesses = at + _LANE_BYTES * (1 + np.flatnonzero(found)) + is_start[found].argmax(axis=1)
+    if len(guesses) < _LEAST_LANES:
+        return None
+    words = np.ndarray((len(data) - 3,), "<u4", data.data, strides=(1,))
+    here, ends, steps = np.concatenate([[at], guesses[:-1]]), guesses, list[Ints]()
+    while (here < ends).any():
+        steps.append(here)
+        here = np.where(here < ends, here + HEADER + (words[here] & LARGEST), here)
+    if (here != ends).any():
+        return None
+    passed = np.stack(steps, axis=1)
+    return np.append(passed[passed < ends[:, None]], guesses[-1])
 
 
 def joined(buffer: bytearray, at: int, filled: int) -> int:

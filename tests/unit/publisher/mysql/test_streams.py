@@ -56,7 +56,7 @@ def block_of(stream: dict[str, Any]) -> EventBlock:
 def _block(events: list[bytes]) -> EventBlock:
     starts = np.cumsum([0, *(len(it) + len(_PACKET) for it in events)])[:-1] + len(_PACKET)
     data = np.frombuffer(b"".join(_PACKET + it for it in events), dtype=np.uint8)
-    return LogCursor(0, 0).block(data, starts.tolist())
+    return LogCursor(0, 0).block(data, starts)
 
 
 @pytest.mark.parametrize("file", STREAMS)
