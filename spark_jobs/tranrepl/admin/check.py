@@ -288,6 +288,7 @@ def _tables(
         if not problems:
             checked.tables.append((article, table))
     checked.leave_out(left_out)
+    checked.warnings.extend(publisher.value_warnings(checked.tables))
     if not checked.publication.articles:
         yield from left_out.values()
     yield from ended.values()

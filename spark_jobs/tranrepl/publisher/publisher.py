@@ -231,6 +231,11 @@ class Publisher(Protocol):
         """Yield why this table cannot be published as the article asks, each with its remedy."""
         ...
 
+    def value_warnings(self, tables: Tables) -> Iterator[str]:
+        """Yield which published columns have values that no Subscriber's column of such a type takes. Looks for some
+        seconds at most."""
+        ...
+
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         """Yield rights that our role lacks: to set up the publication of all its articles, and to read some of them."""
         ...

@@ -21,7 +21,7 @@ _PLENTY = "id bigint unsigned AUTO_INCREMENT PRIMARY KEY, v varchar(9)"
 _LONG = [f"{'x' * 50}_{number}_plenty" for number in range(2)]
 """PostgreSQL would cut the names of their sequences to the same."""
 _KEYS = {
-    "tiny": "id tinyint AUTO_INCREMENT PRIMARY KEY, v varchar(9)",
+    "tiny": "id tinyint(1) AUTO_INCREMENT PRIMARY KEY, v varchar(9)",
     "plenty": _PLENTY,
     **dict.fromkeys(_LONG, _PLENTY),
     "pairs": "id int AUTO_INCREMENT, v varchar(9), PRIMARY KEY (id, v)",

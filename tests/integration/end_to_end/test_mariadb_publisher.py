@@ -18,7 +18,7 @@ from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS
 from tranrepl.admin.check import check
 from tranrepl.connections import Connection
-from tranrepl.errors import ErrorKind
+from tranrepl.errors import DataError, ErrorKind
 
 _TYPES = """CREATE TABLE item (
     id int PRIMARY KEY, tiny tinyint unsigned, big bigint unsigned, price decimal(20,4), ratio double, part float,
@@ -136,9 +136,21 @@ def _equal(site: Site, server: MariaDbServer) -> None:
 
 def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServer) -> None:
     site.set_up()
-    site.at_subscriber("ALTER TABLE item ALTER own TYPE smallint USING own::integer")
+    # Tables may have types of one's own choice.
+    site.at_subscriber(
+        "CREATE TYPE of_state AS ENUM ('new', 'öld')",
+        "ALTER TABLE item ALTER own TYPE smallint USING own::integer, ALTER state TYPE of_state USING state::of_state, "
+        "ADD CHECK (string_to_array(tags, ',') <@ '{a,b,c}')",
+    )
+    _at_publisher(server, "UPDATE item SET day = '0000-00-00' WHERE id = 4")
     checked = check(site.topology)
     assert checked.problems == []
+    assert sum("do not exist, as 0000-00-00: shop.item (day). " in it for it in checked.warnings) == 1
+    with pytest.raises(DataError, match=r'table public.item, column day: .* out of range: "0000-00-00"') as refused:
+        site.take_snapshot()
+    assert refused.value.report.article == "shop.item"
+    _at_publisher(server, "UPDATE item SET day = NULL WHERE id = 4")
+    assert [it for it in check(site.topology).warnings if "0000-00-00" in it] == []
     apart = "ignore case or accents at the Publisher, and not here: shop.pair (b). "
     assert sum(apart in it for it in checked.warnings) == len(_SUBSCRIPTIONS)
     for name in _SUBSCRIPTIONS:
@@ -178,7 +190,10 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
     assert site.probe_log() is not None
     _at_publisher(server, "INSERT INTO pair (a, b, n, sure) VALUES (9, 'c', 9, 2)")
     site.read_log().raise_error()
-    for name, said in (("reporting", 'boolean: "2"'), ("file", "column sure: '2' does not fit boolean")):
+    for name, said in (
+        ("reporting", 'column sure: invalid input syntax for type boolean: "2"'),
+        ("file", "column sure: '2' does not fit boolean"),
+    ):
         failed = site.deliver(name)
         assert failed.error is not None
         assert (failed.error.kind, failed.error.article) == (ErrorKind.DATA, "shop.pair")
@@ -188,7 +203,15 @@ def test_a_publication_of_mariadb_is_replicated(site: Site, server: MariaDbServe
     site.at_subscriber("ALTER TABLE pair ALTER sure TYPE smallint USING sure::integer")
     site.deliver().raise_error()
     _equal(site, server)
-    _at_publisher(server, "UPDATE pair SET sure = -1, n = 10 WHERE sure = 2")
+    # A text is what a date of zeros fits into.
+    site.at_subscriber("ALTER TABLE item ALTER day TYPE text")
+    server.execute("ALTER TABLE copy.item MODIFY day text")
+    _at_publisher(
+        server,
+        "UPDATE pair SET sure = -1, n = 10 WHERE sure = 2",
+        "UPDATE item SET day = '0000-00-00' WHERE id = 1",
+        "UPDATE item SET day = '2024-00-10' WHERE id = 2",
+    )
     site.read_log().raise_error()
     for name in ("reporting", "copy"):
         site.deliver(name).raise_error()

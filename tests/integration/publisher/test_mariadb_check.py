@@ -19,6 +19,7 @@ from tranrepl.admin.metrics import metric_families
 from tranrepl.admin.status import status
 from tranrepl.cli.status_display import show_status
 from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.publisher.mysql import zero_dates
 from tranrepl.settings.publication import Article
 from tranrepl_airflow.monitor.background_queries import _ask_publisher
 
@@ -52,6 +53,32 @@ def test_a_child_whose_rows_change_with_its_parents_is_refused(site: PublisherSi
 def test_a_table_without_transactions_is_refused(site: PublisherSite) -> None:
     site.server.execute("CREATE TABLE plain (id int PRIMARY KEY) ENGINE = MyISAM")
     assert "engine MyISAM" in _problems(site, "plain")[0]
+
+
+def test_dates_that_do_not_exist_are_told_by_table_and_column(
+    site: PublisherSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.server.execute(
+        "CREATE TABLE dated (id int PRIMARY KEY, `of %s` date, t datetime(3), s timestamp NULL, year0 date, free date)",
+        "CREATE TABLE plain_dates (id int PRIMARY KEY, d date)",
+        "INSERT INTO plain_dates VALUES (1, '2024-02-29'), (2, NULL)",
+        "INSERT INTO dated VALUES (1, '2024-00-10', '0000-00-00', '0000-00-00', '0000-01-01', '9999-12-31')",
+    )
+
+    def told(**settings: str) -> list[str]:
+        with site.opened() as publisher:
+            return list(publisher.value_warnings(site.described(publisher, "plain_dates", "dated", **settings)))
+
+    assert [re.findall(r"0000-00-00: (.*?)\. ", it) for it in told()] == [["shop.dated (of %s, t, s, year0)"]]
+    assert told(filter="id > 1") == []
+    monkeypatch.setattr(zero_dates, "_SECONDS_IN_ALL", 0)
+    assert [re.findall(r"seconds: (.*?)\. ", it) for it in told()] == [["shop.plain_dates, shop.dated"]]
+    ((usual,),) = site.server.execute("SELECT @@GLOBAL.sql_mode")
+    site.server.execute("SET GLOBAL sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE'")
+    try:
+        assert told() == []
+    finally:
+        site.server.execute(f"SET GLOBAL sql_mode = '{usual}'")
 
 
 def test_the_table_of_messages_is_no_article(site: PublisherSite) -> None:

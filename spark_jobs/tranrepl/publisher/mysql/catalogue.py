@@ -135,7 +135,9 @@ def _description(
 def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) -> ColumnDescription:
     name, _, spelling, nullable, extra, charset, collation = (str(it) for it in row)
     of = declared(spelling)
-    type_name = of.type_name or spelling
+    counts = "auto_increment" in extra
+    # Numbers of rows are no truth values, however they are shown.
+    type_name = "smallint" if of.type_name == "boolean" and counts else of.type_name or spelling
     generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
     return ColumnDescription(
         name=name,
@@ -146,7 +148,7 @@ def _column(row: tuple[object, ...], key: list[str], unique: Collection[str]) ->
         base_type_name=type_name.partition("(")[0],
         not_null=nullable == "NO",
         generation=Generation.STORED if generated else Generation.NONE,
-        identity=Identity.BY_DEFAULT if "auto_increment" in extra else Identity.NONE,
+        identity=Identity.BY_DEFAULT if counts else Identity.NONE,
         # In words of this server's, which no other database need understand.
         generation_expression=None,
         generated_from=(),

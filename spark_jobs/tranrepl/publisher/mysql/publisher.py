@@ -57,6 +57,7 @@ from tranrepl.publisher.mysql.server import ServerLog, end_of_log, read_server_l
 from tranrepl.publisher.mysql.server_check import READING, kept_for, right_problems, server_problems, server_warnings
 from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot, too_long
 from tranrepl.publisher.mysql.table_maps import Flavor
+from tranrepl.publisher.mysql.zero_dates import zero_date_warnings
 from tranrepl.publisher.publisher import NO_PARTITIONS, Danger, LogHealth, Probe, Removal, RetainedLog, Say, Tables
 from tranrepl.remedies import REINITIALIZE
 from tranrepl.settings.publication import Article
@@ -216,6 +217,10 @@ class MySqlPublisher:
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         with translated_errors(self.where):
             yield from article_problems(self._session, self.where, self.log.flavor, article, table)
+
+    def value_warnings(self, tables: Tables) -> Iterator[str]:
+        with translated_errors(self.where):
+            yield from zero_date_warnings(self._session, self.where, tables)
 
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         with translated_errors(self.where):

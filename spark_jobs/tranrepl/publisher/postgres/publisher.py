@@ -203,6 +203,9 @@ class PostgresPublisher:
         with translated_errors(self.where):
             return OtherPublications.of(self.session, self.name)
 
+    def value_warnings(self, tables: Tables) -> Iterator[str]:  # noqa: ARG002 - all are taken
+        yield from ()
+
     def right_problems(self, tables: Tables, read: Collection[TableName]) -> Iterator[ConfigurationError]:
         yield from self._setup.right_problems(tables, read)
         try:

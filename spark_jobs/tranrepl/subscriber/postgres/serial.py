@@ -16,6 +16,7 @@ from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, ErrorKi
 from tranrepl.jobs.results import MOST_NOTICES
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.call_syntax import arguments
+from tranrepl.model.commands import Operation
 from tranrepl.postgres.session import Session, translate, translated_errors
 from tranrepl.subscriber.batching.commit_batches import (
     LIMIT_EXCEEDED,
@@ -24,7 +25,7 @@ from tranrepl.subscriber.batching.commit_batches import (
     too_long,
     unless_too_long,
 )
-from tranrepl.subscriber.batching.staging import Census, StagedText, census_of, copy_text, staging_layout
+from tranrepl.subscriber.batching.staging import Census, Kind, StagedText, census_of, copy_text, staging_layout
 from tranrepl.subscriber.batching.steps import SerialStep, Step
 from tranrepl.subscriber.postgres.bulk_rules import ApplyRules
 from tranrepl.subscriber.postgres.destination import Targets
@@ -39,7 +40,7 @@ from tranrepl.subscriber.postgres.dispatcher import (
 )
 
 _MOST_MASKS = 8
-_COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)")
+_COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)(?:, column s(\d+))?")
 
 
 class SerialApply:
@@ -207,15 +208,25 @@ class SerialApply:
     def _at_command(self, commands: pa.Table, error: psycopg.Error) -> ReplicationError:
         line = _COPY_LINE.search(error.diag.context or "")
         place = int(line[1]) - 1 if line else self._failed_command
-        problem = translate(self._where, error)
         if place is not None and place >= len(commands):
             # COPY writes many rows at once: by then it has read on to the end.
             place = None
+        column = None
+        if line is not None and line[2] is not None and place is not None:
+            column = self._column(commands, place, int(line[2]))
+        problem = translate(self._where if column is None else f"{self._where}: column {column}", error)
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
         if problem.report.code == LIMIT_EXCEEDED:
             problem.add(ErrorDetails(remedy=problem.report.remedy or REMEDY))
         return self._placed(problem.report, commands, place).to_exception()
+
+    def _column(self, commands: pa.Table, place: int, slot: int) -> str | None:
+        """Return the column whose value a command has in a slot of the staging table."""
+        row = commands.slice(place, 1).select(["article_id", "operation"]).to_pylist()[0]
+        taken = self._layout.places[Kind(row["article_id"], Operation(row["operation"]))]
+        position = next((it.position for it, of in taken.items() if of == slot), None)
+        return None if position is None else self._articles[row["article_id"]].columns[position].name
 
     def _placed(self, report: ErrorReport, commands: pa.Table, place: int) -> ErrorReport:
         """Return the error with the command at this place."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import psycopg
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError, DataError
+from tranrepl.errors import ConfigurationError, DataError, ErrorDetails
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import condition_sql
-from tranrepl.postgres.session import Session, own_path, translated_errors
+from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.base.snapshot import EmptiedTables, Loader, Snapshot
 from tranrepl.subscriber.foreign_keys import ForeignKey
@@ -201,9 +203,22 @@ class PostgresLoader(Loader):
         columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in article.columns)
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(qualified(article.destination), columns)
         size = 0
-        with self._driver.cursor() as cursor:
-            with cursor.copy(statement) as copy:
-                for chunk in chunks:
-                    copy.write(chunk)
-                    size += len(chunk)
-            return cursor.rowcount, size
+        try:
+            with self._driver.cursor() as cursor:
+                with cursor.copy(statement) as copy:
+                    for chunk in chunks:
+                        copy.write(chunk)
+                        size += len(chunk)
+                return cursor.rowcount, size
+        except psycopg.Error as error:
+            problem = translate(f"{self._where}, table {article.destination}{_of_column(article, error)}", error)
+            problem.add(ErrorDetails(article=str(article.source)))
+            raise problem from error
+
+
+def _of_column(article: RegisteredArticle, error: psycopg.Error) -> str:
+    """Return which column does not take a value, as far as COPY says so."""
+    found = re.match(rf"COPY {re.escape(article.destination.table)}, line \d+, column ", error.diag.context or "")
+    rest = "" if found is None else (error.diag.context or "")[found.end() :]
+    named = [it.name for it in article.columns if rest.startswith(f"{it.name}: ")]
+    return f", column {named[0]}" if named else ""
