@@ -38,7 +38,7 @@ from support.observed import (
     wait_until,
 )
 from support.processes import command_of, descendants, kill, lives
-from support.publishers import new_mariadb_database, publishing_mariadb
+from support.publishers import SERVERS, new_mariadb_database, publishing_mariadb
 from support.site import Site, execute
 from tranrepl.connections import Connection
 from tranrepl.errors import ErrorKind, ReplicationError
@@ -64,7 +64,7 @@ class _Ends:
     make_load: Callable[[Path], None]
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=["postgres", "mariadb", "mysql-9.7"])
 def ends(request: pytest.FixtureRequest, server_folder: Path) -> Iterator[_Ends]:
     # Each case has servers of its own.
     folder = server_folder / f"chaos-{request.param}"
@@ -77,8 +77,8 @@ def ends(request: pytest.FixtureRequest, server_folder: Path) -> Iterator[_Ends]
             "distribution": three.distribution,
         }
         make = partial(make_load, three.publisher, databases.publisher, seconds=_LOAD_SECONDS)
-        if request.param == "mariadb":
-            server = stack.enter_context(publishing_mariadb(folder / "mariadb"))
+        if request.param in SERVERS:
+            server = stack.enter_context(publishing_mariadb(folder / "server", request.param))
             servers["publisher"] = server
             databases = replace(databases, publisher=server.connection(new_mariadb_database(server), "publisher"))
             yield _Ends(databases, archive, servers, lambda _: make_mariadb_load(databases.publisher, _LOAD_SECONDS))
