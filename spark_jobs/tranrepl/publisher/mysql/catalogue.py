@@ -193,11 +193,21 @@ def spellings(session: Session, table: TableName) -> dict[str, str]:
 
 def table_bytes(session: Session, table: TableName) -> int:
     """Return how large a table is, about."""
+    return _estimated(session, table)[0]
+
+
+def estimated_rows(session: Session, table: TableName) -> int:
+    """Return how many rows a table has, about."""
+    return _estimated(session, table)[1]
+
+
+def _estimated(session: Session, table: TableName) -> tuple[int, int]:
     rows = session.execute(
-        "SELECT coalesce(data_length, 0) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        "SELECT COALESCE(data_length, 0), COALESCE(table_rows, 0) FROM information_schema.tables "
+        "WHERE table_schema = %s AND table_name = %s",
         [table.schema, table.table],
     )
-    return int(rows[0][0]) if rows else 0
+    return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
 
 def article_problems(

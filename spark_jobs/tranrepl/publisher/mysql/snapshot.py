@@ -21,6 +21,7 @@ from queue import Queue
 from typing import Any
 
 import pymysql
+from pymysql.cursors import DictCursor
 
 from tranrepl.connections import Connection
 from tranrepl.errors import ConfigurationError, DataError, ErrorReport, ReplicationError, TransientError
@@ -30,7 +31,7 @@ from tranrepl.model.position import Position
 from tranrepl.model.row_images import values as values_of_line
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.mysql.session import Rows, Session, connect, error_number, quoted, translated_errors
-from tranrepl.publisher.mysql.catalogue import describe_tables, spellings, table_bytes, table_number
+from tranrepl.publisher.mysql.catalogue import describe_tables, estimated_rows, spellings, table_bytes, table_number
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.mysql.comparison import MySqlComparison, SnapshotThread, require_hash
 from tranrepl.publisher.mysql.packets import texts
@@ -47,6 +48,9 @@ _SECONDS_TOGETHER = 10.0
 """So long a moment is looked for in which all see the same."""
 _WHOLE = (Family.SMALLINT, Family.INTEGER, Family.BIGINT, Family.NUMERIC)
 _NO_SUCH_TABLE = 1146
+_FEWEST_ROWS = 100
+"""In a range: estimates of fewer say little."""
+_QUESTIONS, _QUESTIONS_A_PART = 256, 8
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
@@ -288,19 +292,26 @@ class _Answering:
         yield from ()
 
     def _bounds(self, article: RegisteredArticle, bytes_each: int | None) -> Generator[bytes]:
-        """Yield where the article's ranges after the first begin, as JSON: numbers that divide what the key's first
-        column goes over into equal parts, where it is a whole number."""
-        first = article.columns[article.key_positions[0]]
+        """Yield where the article's ranges after the first begin, as JSON: numbers of the key's first column, where it
+        is a whole number."""
+        first, table = article.columns[article.key_positions[0]], article.source
         with self._session() as session:
-            size = table_bytes(session, article.source)
+            size = table_bytes(session, table)
             if bytes_each is None or size <= bytes_each or source_type(first.type_name).family not in _WHOLE:
                 yield b"[]"
                 return
-            name = quoted(first.name)
-            ((least, most),) = session.execute(f"SELECT MIN({name}), MAX({name}) FROM {qualified(article.source)}")  # noqa: S608 - quoted
-        width, parts = 1 if least is None else int(most) - int(least) + 1, math.ceil(size / bytes_each)
-        parts = min(parts, width)
-        yield json.dumps([int(least) + width * part // parts for part in range(1, parts)]).encode()
+            name, of = quoted(first.name), qualified(table)
+            ((least, most),) = session.execute(f"SELECT MIN({name}), MAX({name}) FROM {of}")  # noqa: S608 - quoted
+            parts, rows = math.ceil(size / bytes_each), estimated_rows(session, table)
+
+            def rows_between(one: int, other: int) -> int:
+                where = f"{name} >= {one} AND {name} < {other}"
+                with session.driver.cursor(DictCursor) as cursor:
+                    cursor.execute(f"EXPLAIN FORMAT = TRADITIONAL SELECT {name} FROM {of} WHERE {where}")  # noqa: S608 - quoted
+                    return int((cursor.fetchone() or {}).get("rows") or 0)
+
+            divided = [] if least is None else divided_range(rows_between, int(least), int(most) + 1, rows, parts)
+        yield json.dumps(divided).encode()
 
     def _lines(
         self, article: RegisteredArticle, keys: Sequence[Values] | None, chosen: KeyRange | None
@@ -315,6 +326,22 @@ class _Answering:
                         # The server answers NULL, with a warning, for a text that is longer than it may be.
                         raise too_long(self.where, article)
                     yield b"\n".join([*whole, b""])
+
+
+def divided_range(rows_between: Callable[[int, int], int], first: int, last: int, rows: int, parts: int) -> list[int]:
+    """Return the numbers at which a range of keys is divided: into halves, and these again, until each has no more than
+    one of so many parts has, as the server estimates it. Keys may lie close together in a small part of the range."""
+    share, left = max(rows // parts * 3 // 2, _FEWEST_ROWS), [(first, last, rows)]
+    found, questions = list[int](), _QUESTIONS + _QUESTIONS_A_PART * parts
+    while left:
+        begin, end, there = left.pop()
+        if there <= share or end - begin == 1 or questions <= 0:
+            # The server never says that a range has no row.
+            found += [begin] if there > 1 and begin > first else []
+            continue
+        middle, questions = (begin + end) // 2, questions - 2
+        left += [(one, other, min(there, rows_between(one, other))) for one, other in ((begin, middle), (middle, end))]
+    return sorted(found)
 
 
 def _read_of(session: Session, where: str, article: RegisteredArticle) -> None:
