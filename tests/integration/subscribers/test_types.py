@@ -319,6 +319,31 @@ def test_a_value_that_a_narrower_column_cannot_hold_is_refused(
     _assert_refused(site, History().insert(article, ["2", text]), "2", 1)
 
 
+def test_a_value_that_postgresql_cannot_hold_names_its_columns(make_site: Callable[[str], Site]) -> None:
+    columns = {
+        # declared, a value that does not fit, and the columns that are named
+        "short": ("varchar(3)", "abcd", "short or other"),
+        "other": ("varchar(3)", "abcd", "short or other"),
+        "price": ("numeric(5,2)", "1000", "price"),
+        "day": ("date", "0000-00-00", "day"),
+        "sure": ("boolean", "2", "sure"),
+        "small": ("smallint", "70000", "small"),
+        "state": ("mood", "glad", "state"),
+    }
+    site = make_site("postgres procedures")
+    declared = ", ".join(f"{name} {of}" for name, (of, *_) in columns.items())
+    site.execute("CREATE TYPE mood AS ENUM ('sad')", f"CREATE TABLE t (id int PRIMARY KEY, {declared})")
+    described = [Column("id", "integer", key=1), *(Column(it, "text") for it in columns)]
+    article = site.article("t", described)
+    for at, (_, text, named) in enumerate(columns.values(), start=1):
+        row: list[str | None] = ["2", *[None] * len(columns)]
+        row[at] = text
+        error = site.deliver(History().insert(article, row)).error
+        assert error is not None
+        assert (error.kind, error.article, error.key) == (ErrorKind.DATA, "public.t", "id = 2")
+        assert error.message.startswith(f"Subscriber reporting: column {named}: ")
+
+
 def test_what_fits_a_narrower_column_is_taken(mariadb_site: Site) -> None:
     site = mariadb_site
     fitting = {

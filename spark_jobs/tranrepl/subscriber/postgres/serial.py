@@ -42,6 +42,9 @@ from tranrepl.subscriber.postgres.dispatcher import (
 _MOST_MASKS = 8
 _COPY_LINE = re.compile(r"COPY tranrepl_commands, line (\d+)(?:, column s(\d+))?")
 
+_TOO_LONG = re.compile(r"^value too long for type (.+)$")
+_TOO_LARGE = re.compile(r"^A field with precision (\d+), scale (\d+) must round")
+
 
 class SerialApply:
     """Applies commands serially, in order, inside the Subscriber.
@@ -211,22 +214,28 @@ class SerialApply:
         if place is not None and place >= len(commands):
             # COPY writes many rows at once: by then it has read on to the end.
             place = None
-        column = None
-        if line is not None and line[2] is not None and place is not None:
-            column = self._column(commands, place, int(line[2]))
-        problem = translate(self._where if column is None else f"{self._where}: column {column}", error)
+        columns = [] if place is None else self._columns(commands, place, line and line[2], error)
+        where = f"{self._where}: column {' or '.join(columns)}" if columns else self._where
+        problem = translate(where, error)
         if place is None or not isinstance(problem, (DataError, ConfigurationError)):
             return problem
         if problem.report.code == LIMIT_EXCEEDED:
             problem.add(ErrorDetails(remedy=problem.report.remedy or REMEDY))
         return self._placed(problem.report, commands, place).to_exception()
 
-    def _column(self, commands: pa.Table, place: int, slot: int) -> str | None:
-        """Return the column whose value a command has in a slot of the staging table."""
+    def _columns(self, commands: pa.Table, place: int, slot: str | None, error: psycopg.Error) -> list[str]:
+        """Return the column that does not take a command's value: the one that has the slot of the staging table, or
+        those of the type that the error names."""
         row = commands.slice(place, 1).select(["article_id", "operation"]).to_pylist()[0]
-        taken = self._layout.places[Kind(row["article_id"], Operation(row["operation"]))]
-        position = next((it.position for it, of in taken.items() if of == slot), None)
-        return None if position is None else self._articles[row["article_id"]].columns[position].name
+        published = self._articles[row["article_id"]].columns
+        if slot is not None:
+            taken = self._layout.places[Kind(row["article_id"], Operation(row["operation"]))]
+            positions = [it.position for it, of in taken.items() if of == int(slot)]
+            return [published[it].name for it in positions if it is not None]
+        too_long = _TOO_LONG.search(error.diag.message_primary or "")
+        too_large = _TOO_LARGE.search(error.diag.message_detail or "")
+        named = too_long[1] if too_long else f"numeric({too_large[1]},{too_large[2]})" if too_large else None
+        return [it.name for it in self._targets[row["article_id"]].columns if it.type_name == named]
 
     def _placed(self, report: ErrorReport, commands: pa.Table, place: int) -> ErrorReport:
         """Return the error with the command at this place."""
