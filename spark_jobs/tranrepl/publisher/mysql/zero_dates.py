@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pymysql
 
 from tranrepl.mysql.session import Session, error_number, quoted
+from tranrepl.printable import named
 from tranrepl.publisher.mysql.catalogue import spellings
 from tranrepl.publisher.mysql.row_filters import condition
 from tranrepl.publisher.mysql.snapshot import qualified
@@ -48,8 +49,8 @@ def zero_date_warnings(session: Session, where: str, tables: Tables) -> Iterator
     if unknown and _are_allowed(session):
         yield (
             f"{where}: sql_mode lets clients write dates that do not exist, as 0000-00-00, which a Subscriber refuses, "
-            f"and not all rows could be looked through in some seconds: {', '.join(unknown)}. SET GLOBAL sql_mode = "
-            "CONCAT(@@GLOBAL.sql_mode, ',STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE') keeps new ones out"
+            f"and it takes too long to look whether rows have some: {named(unknown, 'table')}. SET GLOBAL sql_mode = "
+            "CONCAT(@@GLOBAL.sql_mode, ',STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE') keeps new sessions from it"
         )
 
 
