@@ -35,6 +35,7 @@ _HERE = Path(__file__).parent
 _LATIN1 = [bytes([it]).decode("cp1252", "replace") for it in range(256)]
 _COLLATIONS = {8: "latin1", 13: "sjis", 35: "ucs2", 47: "latin1", 48: "latin1", 63: "binary"}
 _CHARSETS = Charsets({**dict.fromkeys(range(3000), "utf8mb4"), **_COLLATIONS}, {"latin1": _LATIN1})
+_MYSQL_VALUES = (_HERE / "mysql_values.json").read_text()
 STREAMS = ("mariadb_stream.json", "mysql_stream.json")
 Row = dict[str, str | None] | None
 Change = tuple[str, str, Row, Row]
@@ -69,11 +70,13 @@ def test_an_event_that_is_damaged_anywhere_is_an_error_and_no_other_row(file: st
                 _block([*events[:at], damaged, *events[at + 1 :]])
 
 
+@pytest.mark.parametrize("kind", [250, next(it["event_type"] for it in json.loads(_MYSQL_VALUES) if "refuse" in it)])
 @pytest.mark.parametrize("file", STREAMS)
-def test_an_event_of_a_kind_that_is_not_known_is_an_error(file: str) -> None:
+def test_an_event_of_a_kind_that_is_not_known_is_an_error(file: str, kind: int) -> None:
+    """One that is known and refused has parts of JSON documents."""
     events = [bytes.fromhex(it) for it in stream_of(file)["events_hex"]]
-    events[-2] = events[-2][:4] + bytes([250]) + events[-2][5:]
-    with pytest.raises(DataError, match="an event of type 250, which cannot be read"):
+    events[-2] = events[-2][:4] + bytes([kind]) + events[-2][5:]
+    with pytest.raises(DataError, match=f"an event of type {kind}, which cannot be read"):
         _block(events)
 
 
