@@ -250,6 +250,8 @@ def test_what_is_out_of_the_ordinary_in_a_binary_log_is_read_as_it_always_was(
         site.at_publisher("INSERT INTO item VALUES (1, 1, 'x'), (2, 2, 'y')")
         wait_for(lambda: registered_commands(site) == 2, 20.0)
         if statement == "KILL":
+            # Rows that came before it followed were read without.
+            wait_for(lambda: follows(site), 20.0)
             ((number,),) = site.at_publisher(f"SELECT id {DUMPS}")
             statement = f"KILL {number}"
         site.at_publisher(statement, "INSERT INTO item (id, xact, note) VALUES (3, 3, 'z')")
