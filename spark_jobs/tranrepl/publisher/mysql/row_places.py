@@ -20,7 +20,7 @@ from tranrepl.publisher.mysql.table_maps import LoggedColumn, LoggedTable
 
 _WORD = 8
 _LOWEST = np.array([*((1 << 8 * it) - 1 for it in range(_WORD)), -1], dtype=np.int64)
-"""Of a word, the bits of so many bytes."""
+"""The bits of so many bytes at the low end of a word."""
 _COMPARED_BYTES = 2 * _WORD
 
 
