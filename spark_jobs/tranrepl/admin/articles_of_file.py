@@ -11,7 +11,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Publication
-from tranrepl.settings.registered_names import file_source, follow
+from tranrepl.settings.registered_names import file_sources, follow
 from tranrepl.topology import Topology
 
 
@@ -41,7 +41,7 @@ def with_tables(publication: Publication, publisher: Publisher, registered: Sequ
     # A table that has left the schema is published as before; one that was dropped is not.
     elsewhere = publisher.table_names(known.keys() - set(there.values()))
     published = {*there.values(), *elsewhere}
-    renamed = [file_source(publication, it) for number, it in known.items() if number in published]
+    renamed = file_sources(publication, [it for number, it in known.items() if number in published])
     named = publication.of_tables([*renamed, *(name for name, number in there.items() if number not in known)])
     named.require_own_destinations()
     return named

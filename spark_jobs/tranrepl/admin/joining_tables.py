@@ -14,8 +14,8 @@ from tranrepl.distributor.stale_articles import waits_for_snapshot
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
-from tranrepl.settings.publication import NewTables, Publication, SyncType
-from tranrepl.settings.registered_names import agrees, file_source, with_registered
+from tranrepl.settings.publication import NewTables, Publication, SyncType, of_pattern
+from tranrepl.settings.registered_names import agrees, file_sources, with_registered
 from tranrepl.settings.registration import registered_article
 from tranrepl.topology import Topology
 
@@ -102,10 +102,10 @@ def publish_new_tables(topology: Topology, say: Say) -> None:
 
 def _names_others(topology: Topology, known: Collection[int]) -> bool:
     """Return whether a pattern means a table that is none of these, by their numbers at the Publisher."""
-    publication = topology.publication
+    patterns = topology.publication.patterns
     with topology.publisher(_APPLICATION) as publisher:
-        there = publisher.tables_in({it.source.schema for it in publication.articles if it.pattern is not None})
-    return any(number not in known and publication.pattern_of(name) is not None for name, number in there.items())
+        there = publisher.tables_in({it.source.schema for it in patterns})
+    return any(number not in known and of_pattern(patterns, name) is not None for name, number in there.items())
 
 
 def _new_tables(
@@ -128,7 +128,7 @@ def _joins(publication: Publication, table: TableName) -> bool:
 
 def _join(topology: Topology, registered: Sequence[RegisteredArticle], joining: Sequence[TableName], say: Say) -> None:
     publication = topology.publication
-    names = [*(file_source(publication, it) for it in registered), *joining]
+    names = [*file_sources(publication, registered), *joining]
     checked = check(_with(topology, publication.of_tables(names)))
     if checked.blocking:
         say(f"not published yet: {_listed(joining)}: {checked.blocking[0]}")

@@ -65,7 +65,7 @@ def reinitialize_rewritten(
             looked_at.append(now)
     # After what became of their rows: a job that dies in between finds the same again.
     if looked_at:
-        opened.database.articles.renew(looked_at)
+        opened.database.articles.renew(opened.record, looked_at)
     return done
 
 
@@ -89,7 +89,8 @@ def reinitialize_without_old_rows(
     if not opened.publisher.logs_what_is_needed(article):
         return None
     done = reinitialize_or_stop(opened.database, opened.record, publication, article.source, UnknownRows(reason))
-    opened.database.articles.renew([article.model_copy(update={"begins_after": opened.publisher.end_of_log()})])
+    begun = article.model_copy(update={"begins_after": opened.publisher.end_of_log()})
+    opened.database.articles.renew(opened.record, [begun])
     return done
 
 

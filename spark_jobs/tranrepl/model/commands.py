@@ -65,4 +65,4 @@ class Propagation:
     def __str__(self) -> str:
         if self.method is not Method.PROCEDURE:
             return self.method.value
-        return " ".join(part for part in (self.syntax, self.procedure) if part)
+        return " ".join(filter(None, (self.syntax, self.procedure)))

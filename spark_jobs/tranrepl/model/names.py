@@ -87,7 +87,8 @@ class TableName:
     table: str
 
     def __str__(self) -> str:
-        return f"{_quoted_part(self.schema)}.{_quoted_part(self.table)}"
+        plain = f"{self.schema}.{self.table}"
+        return plain if _PLAIN_NAME.fullmatch(plain) else f"{_quoted_part(self.schema)}.{_quoted_part(self.table)}"
 
     @classmethod
     def parse(cls, text: str) -> TableName:

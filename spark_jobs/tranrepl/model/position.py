@@ -7,6 +7,7 @@ stored and shown as bytes, and no number is made of one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Protocol
 
 from pydantic import PlainSerializer, PlainValidator
@@ -36,7 +37,12 @@ FIRST_POSITION = Position(bytes(POSITION_BYTES))
 
 
 def _validated(value: object) -> Position:
-    return value if isinstance(value, Position) else Position(bytes.fromhex(str(value)))
+    return value if isinstance(value, Position) else _parsed(str(value))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Position:
+    return Position(bytes.fromhex(text))
 
 
 StoredPosition = Annotated[

@@ -6,7 +6,7 @@ Defaults are SQL Server's (`sp_addarticle`, `sp_addsubscription`, the Distributi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -434,7 +434,7 @@ class Publication(_Settings):
 
     @model_validator(mode="after")
     def _names_once(self) -> Publication:
-        _refuse_repeated([str(article.source) for article in self.articles], "articles: source")
+        _refuse_repeated([article.source for article in self.articles], "articles: source")
         names = [subscription.name for subscription in self.subscriptions]
         _refuse_repeated(names, "subscriptions: name")
         _refuse_shared_destinations([it for it in self.articles if it.pattern is None], names)
@@ -466,17 +466,22 @@ class Publication(_Settings):
         pattern = self.pattern_of(table) if own is None else None
         return pattern.of_table(table) if pattern is not None else own
 
+    @property
+    def patterns(self) -> list[Article]:
+        """The entries with a pattern, the last one, which counts, first."""
+        return [it for it in reversed(self.articles) if it.pattern is not None]
+
     def pattern_of(self, table: TableName) -> Article | None:
         """Return the last entry with a pattern that means the table."""
-        return next((it for it in reversed(self.articles) if it.matches(table)), None)
+        return of_pattern(self.patterns, table)
 
     def of_tables(self, tables: Iterable[TableName]) -> Publication:
         """Return the publication with articles of these tables in the place of its patterns."""
         if not self.has_patterns:
             return self
         own = [it for it in self.articles if it.pattern is None]
-        named = {it.source for it in own}
-        meant = [(it, self.pattern_of(it)) for it in sorted(set(tables) - named)]
+        named, patterns = {it.source for it in own}, self.patterns
+        meant = [(it, of_pattern(patterns, it)) for it in sorted(set(tables) - named)]
         found = [pattern.of_table(table) for table, pattern in meant if pattern is not None]
         return self.model_copy(update={"articles": [*own, *found]})
 
@@ -519,16 +524,21 @@ class Publication(_Settings):
         return list(dict.fromkeys([*ids, *(subscription.connection for subscription in self.subscriptions)]))
 
 
+def of_pattern(patterns: Iterable[Article], table: TableName) -> Article | None:
+    """Return the first of these entries that means the table."""
+    return next((it for it in patterns if it.matches(table)), None)
+
+
 def _refuse_shared_destinations(articles: Sequence[Article], subscriptions: Sequence[str]) -> None:
-    _refuse_repeated([str(it.destination_table) for it in articles], "articles: destination")
+    _refuse_repeated([it.destination_table for it in articles], "articles: destination")
     for name in subscriptions:
         if any(name in it.destinations for it in articles):
-            there = [str(it.at(name).destination_table) for it in articles]
+            there = [it.at(name).destination_table for it in articles]
             _refuse_repeated(there, f"articles: destinations: {name}")
 
 
-def _refuse_repeated(values: Sequence[str], what: str) -> None:
-    repeated = sorted(value for value, times in Counter(values).items() if times > 1)
+def _refuse_repeated(values: Sequence[Hashable], what: str) -> None:
+    repeated = sorted(str(value) for value, times in Counter(values).items() if times > 1)
     if repeated:
         raise ValueError(f"{what}: {', '.join(repeated)} more than once; allowed: each once")
 

@@ -7,12 +7,13 @@ A file may name things as they were when setup last read it, or as they are now.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from tranrepl.model.article import ArticleNames, RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.settings.publication import Article, Publication
+from tranrepl.settings.publication import Article, Publication, of_pattern
 
-_SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
+_same = attrgetter("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
 
 
 def by_file_source(registered: Iterable[RegisteredArticle]) -> Mapping[TableName, RegisteredArticle]:
@@ -26,31 +27,38 @@ def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
     """Return whether an article is registered as its file describes it."""
     if registered is None:
         return False
-    now, before = registered_names(registered), registered.file_names
+    before = registered.file_names
     return (
         article.destination_table == registered.destination
         and article.destinations == dict(registered.destinations)
-        and all(getattr(article, name) == getattr(registered, name) for name in _SAME)
-        and article.filter in (now.filter, before.filter)
-        and (article.columns is None or set(article.columns) in (set(now.columns or ()), set(before.columns or ())))
-        and set(article.lob_columns) in (set(now.lob_columns), set(before.lob_columns))
+        and _same(article) == _same(registered)
+        and article.filter in (registered.filter, before.filter)
+        and (article.columns is None or set(article.columns) in (_columns(registered), set(before.columns or ())))
+        and set(article.lob_columns) in ({it.name for it in registered.columns if it.lob}, set(before.lob_columns))
     )
+
+
+def _columns(registered: RegisteredArticle) -> set[str]:
+    return {it.name for it in registered.columns}
 
 
 def with_registered(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
     """Return the publication with registered articles in the place of its patterns, under the names that setup read."""
     if not publication.has_patterns:
         return publication
-    return publication.of_tables(file_source(publication, it) for it in registered)
+    return publication.of_tables(file_sources(publication, registered))
 
 
-def file_source(publication: Publication, registered: RegisteredArticle) -> TableName:
-    """Return the name by which the file means a registered article's table: that which it had when setup read the file,
-    unless the table has an entry of its own by the name of now, else that of now."""
-    before, now = registered.file_names.source, registered.source
-    pattern = publication.pattern_of(before)
-    own = {it.source for it in publication.articles} & {before, now}
-    return before if before in own or (pattern is not None and now not in own) else now
+def file_sources(publication: Publication, registered: Iterable[RegisteredArticle]) -> list[TableName]:
+    """Return the names by which the file means the tables of registered articles: that which a table had when setup
+    read the file, unless it has an entry of its own by the name of now, else that of now."""
+    own, patterns = {it.source for it in publication.articles}, publication.patterns
+
+    def named(before: TableName, now: TableName) -> TableName:
+        by_pattern = now not in own and of_pattern(patterns, before) is not None
+        return before if before in own or by_pattern else now
+
+    return [named(it.file_names.source, it.source) for it in registered]
 
 
 def follow(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
@@ -124,7 +132,7 @@ def put_back(article: Article, registered: RegisteredArticle) -> str | None:
         written.append("no `filter`" if before.filter is None else f"`filter: {before.filter}`")
     if set(article.lob_columns) not in (set(now.lob_columns), set(before.lob_columns)):
         written.append(f"`lob_columns: [{', '.join(before.lob_columns)}]`")
-    if any(getattr(article, name) != getattr(registered, name) for name in _SAME):
+    if _same(article) != _same(registered):
         written.append("the other settings of the article as they were")
     return f"write {', '.join(written)} in the file again" if written else None
 

@@ -145,10 +145,12 @@ def test_a_tracer_token_is_shown_by_its_legs(site: Site) -> None:
     assert 0 <= arrived.registered_ms <= arrived.delivered_ms < 60_000
 
 
-def test_what_the_file_says_otherwise_is_marked(site: Site) -> None:
+def test_what_the_file_says_otherwise_is_marked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     document = site.publication.model_dump(mode="json")
+    monkeypatch.setattr("tranrepl.distributor.monitoring.registered_settings._MOST_ALIKE", 1)
     same = _of(site, lambda session, record: registered_settings(session, record, site.publication))
     assert not same.differing
+    assert ([it.article for it in same.articles], same.left_out) == (["public.item"], 1)
     assert not [it for it in same.publication if it.differs]
     document["articles"] = [{**document["articles"][0], "upd_cmd": "SQL", "filter": "id > 1"}, {"source": "public.new"}]
     document["subscriptions"] = [document["subscriptions"][0], {**document["subscriptions"][1], "name": "later"}]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 from psycopg import sql
+from pydantic import TypeAdapter
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from tranrepl import garbage_collection
@@ -17,13 +19,17 @@ from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import ArticleStatus, msarticles
 from tranrepl.errors import NOT_REGISTERED, ConfigurationError
 from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
-from tranrepl.model.names import TableName
+from tranrepl.model.names import Table, TableName
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.model.table_file import TableFile
 from tranrepl.remedies import RUN_SETUP
 from tranrepl.settings.publication import Publication
 from tranrepl.settings.registered_names import agrees, by_file_source, with_registered
+
+_COLUMNS = TypeAdapter(tuple[PublishedColumn, ...])
+_DESTINATIONS = TypeAdapter(dict[str, Table])
+_FILE = TypeAdapter(TableFile | None)
 
 
 class Articles:
@@ -52,14 +58,12 @@ class Articles:
                 )
                 .values(status=ArticleStatus.INACTIVE)
             )
-            for article in left:
-                names = staying[article.source_object_id].file_names.model_dump(mode="json")
-                mine = msarticles.c.article_id == article.article_id
-                connection.execute(msarticles.update().where(mine).values(file_names=names))
-            for article in by_source.values():
-                there = kept.get(article.source)
-                if there is not None and _renewed_values(there) != _renewed_values(article):
-                    _renew(connection, there.article_id, article)
+            for them, values_of in (
+                ([(it, staying[it.source_object_id]) for it in left], _file_names),
+                ([(it, by_source[it.source]) for it in kept.values()], _renewed_values),
+            ):
+                now = [(it.article_id, values_of(it), values_of(wanted_one)) for it, wanted_one in them]
+                _update(connection, [(number, values) for number, there, values in now if there != values])
             new = [_article_values(record, it) for it in by_source.values() if it.source not in kept]
             if new:
                 connection.execute(msarticles.insert(), new)
@@ -91,13 +95,11 @@ class Articles:
             sequence = sa.func.pg_get_serial_sequence(table, msarticles.c.article_id.name)
             return tuple(connection.scalars(sa.select(sa.func.nextval(sequence)).select_from(numbers)))
 
-    def renew(self, articles: Iterable[RegisteredArticle]) -> None:
+    def renew(self, record: PublicationRecord, articles: Iterable[RegisteredArticle]) -> None:
         """Register what changes without the definition: the table's file, and where the article was reinitialized."""
         with self._database.transaction() as connection:
-            for article in articles:
-                _renew(connection, article.article_id, article)
-                of_it = sa.select(msarticles.c.publication_id).where(msarticles.c.article_id == article.article_id)
-                count_articles_changed(connection, of_it.scalar_subquery())
+            _update(connection, [(it.article_id, _renewed_values(it)) for it in articles])
+            count_articles_changed(connection, record.publication_id)
 
     def registered(self, record: PublicationRecord, subscription: str | None = None) -> list[RegisteredArticle]:
         """Return the definitions in force, with the destinations of a subscription where one is named."""
@@ -252,7 +254,7 @@ def read_articles(
 ) -> list[RegisteredArticle]:
     """Return a publication's articles of these statuses; those of them that are chosen."""
     rows = connection.execute(
-        sa.select(msarticles)
+        sa.select(*map(_as_text, msarticles.c))
         .where(
             msarticles.c.publication_id == publication_id,
             msarticles.c.status.in_(statuses),
@@ -264,6 +266,11 @@ def read_articles(
         return [_article(row) for row in rows]
 
 
+def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    """Select JSON as text: pydantic reads thousands of articles in half the time."""
+    return sa.cast(column, sa.Text).label(column.name) if isinstance(column.type, sa.JSON) else column
+
+
 def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
     fields = row._mapping
     return RegisteredArticle(
@@ -271,18 +278,18 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         source=TableName(fields["source_owner"], fields["source_object"]),
         destination=TableName(fields["destination_owner"], fields["destination_object"]),
         source_object_id=fields["source_object_id"],
-        columns=tuple(PublishedColumn.model_validate(column) for column in fields["columns"]),
+        columns=_COLUMNS.validate_json(fields["columns"]),
         ins_cmd=fields["ins_cmd"],
         upd_cmd=fields["upd_cmd"],
         del_cmd=fields["del_cmd"],
         filter=fields["filter_clause"],
         update_policy=fields["update_policy"],
         truncate=fields["truncate"],
-        file=TableFile.model_validate(fields["source_file"]) if fields["source_file"] else None,
+        file=_FILE.validate_json(fields["source_file"] or "null"),
         begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
-        definition=TableDefinition.model_validate(fields["source_definition"]),
-        file_names=ArticleNames.model_validate(fields["file_names"]),
-        destinations=tuple((name, TableName.parse(table)) for name, table in sorted(fields["destinations"].items())),
+        definition=TableDefinition.model_validate_json(fields["source_definition"]),
+        file_names=ArticleNames.model_validate_json(fields["file_names"]),
+        destinations=tuple(sorted(_DESTINATIONS.validate_json(fields["destinations"]).items())),
     )
 
 
@@ -316,14 +323,19 @@ def _renewed_values(article: RegisteredArticle) -> dict[str, object]:
         "source_file": article.file.model_dump(mode="json") if article.file is not None else None,
         "begins_after": article.begins_after.value,
         "source_definition": article.definition.model_dump(mode="json"),
-        "file_names": article.file_names.model_dump(mode="json"),
+        **_file_names(article),
     }
 
 
-def _renew(connection: sa.Connection, article_id: int, article: RegisteredArticle) -> None:
-    connection.execute(
-        msarticles.update().where(msarticles.c.article_id == article_id).values(**_renewed_values(article))
-    )
+def _file_names(article: RegisteredArticle) -> dict[str, object]:
+    return {"file_names": article.file_names.model_dump(mode="json")}
+
+
+def _update(connection: sa.Connection, values: Sequence[tuple[int, Mapping[str, object]]]) -> None:
+    """Write the same columns of each of these articles, by `article_id`, all in one round trip."""
+    if values:
+        mine = msarticles.c.article_id == sa.bindparam("of_article")
+        connection.execute(msarticles.update().where(mine), [{"of_article": number, **it} for number, it in values])
 
 
 def register_definitions(

@@ -48,7 +48,9 @@ def published_articles(connection: sa.Connection, record: MonitoredRecord) -> Se
     """Return the articles in force and those that have ended, by name."""
     articles = msarticles.c
     status = articles.status.in_((ArticleStatus.ACTIVE, ArticleStatus.ENDED))
-    query = sa.select(msarticles).where(articles.publication_id == record.publication_id, status)
+    # Definitions, which it does not show, are most of a row.
+    shown = [it for it in articles if it.name not in ("source_file", "source_definition", "file_names")]
+    query = sa.select(*shown).where(articles.publication_id == record.publication_id, status)
     delivered = _delivered(connection, record)
     waiting: dict[str, list[WaitingArticle]] = defaultdict(list)
     for it in waiting_articles(connection, record):

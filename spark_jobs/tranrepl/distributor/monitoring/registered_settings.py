@@ -13,12 +13,15 @@ from tranrepl.distributor.tables import ArticleStatus
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.settings.publication import Article, Publication
-from tranrepl.settings.registered_names import by_file_source, registered_names, with_registered
+from tranrepl.settings.registered_names import agrees, by_file_source, registered_names, with_registered
 
 _SAME = ("ins_cmd", "upd_cmd", "del_cmd", "update_policy", "truncate")
 _NOT_REGISTERED = "It is not registered: run tranrepl setup FILE"
 _NOT_IN_FILE = "The file has it no more: run tranrepl setup FILE"
 _ENDED = "It has ended: its table was dropped, or is published no more."
+_MOST_ALIKE = 500
+"""Articles that are shown though they match. Ten thousand were seconds of work, and a page that nobody reads."""
+_Pair = tuple[Article | None, RegisteredArticle | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ class RegisteredSettings:
     publication: Sequence[Setting]
     """Its own, and its subscriptions."""
     articles: Sequence[ArticleSettings]
+    """All that differ, and the first of those that match."""
+    left_out: int
+    """So many more match."""
 
     @property
     def differing(self) -> Sequence[ArticleSettings]:
@@ -58,10 +64,9 @@ def registered_settings(connection: sa.Connection, record: MonitoredRecord, file
     """Return the settings of both sides."""
     articles = read_articles(connection, record.publication_id, ArticleStatus.ACTIVE)
     ended = {it.source for it in read_articles(connection, record.publication_id, ArticleStatus.ENDED)}
-    return RegisteredSettings(
-        publication=list(_publication(record, file)),
-        articles=list(_articles(articles, ended, file)),
-    )
+    pairs = list(_pairs(articles, file))
+    shown = list(_shown(pairs, ended))
+    return RegisteredSettings(list(_publication(record, file)), shown, left_out=len(pairs) - len(shown))
 
 
 def _publication(record: MonitoredRecord, file: Publication) -> Iterator[Setting]:
@@ -82,24 +87,31 @@ def _setting(name: str, registered: str, in_file: str) -> Setting:
     return Setting(name, registered, in_file, differs=in_file != registered)
 
 
-def _articles(
-    registered: Sequence[RegisteredArticle], ended: Collection[TableName], file: Publication
-) -> Iterator[ArticleSettings]:
+def _pairs(registered: Sequence[RegisteredArticle], file: Publication) -> Iterator[_Pair]:
+    """Yield each article of the file with what is registered of it, then what is registered alone."""
     left = {it.source: it for it in registered}
     known_to_file = by_file_source(registered)
     for article in with_registered(file, registered).articles:
         known = known_to_file.get(article.source)
+        yield article, None if known is None else left.pop(known.source, None)
+    yield from ((None, known) for known in left.values())
+
+
+def _shown(pairs: Iterable[_Pair], ended: Collection[TableName]) -> Iterator[ArticleSettings]:
+    alike = 0
+    for article, known in pairs:
+        if article is not None and agrees(article, known):
+            alike += 1
+            if alike > _MOST_ALIKE:
+                continue
         if known is not None:
-            known = left.pop(known.source, None)
-        if known is None and article.source in ended:
-            yield ArticleSettings(str(article.source), differs=False, problem=_ENDED, settings=())
-        elif known is None:
-            yield ArticleSettings(str(article.source), differs=True, problem=_NOT_REGISTERED, settings=())
-        else:
             settings = list(_compared(known, article))
-            yield ArticleSettings(str(known.source), any(it.differs for it in settings), None, settings)
-    for source, known in left.items():
-        yield ArticleSettings(str(source), differs=True, problem=_NOT_IN_FILE, settings=list(_compared(known, None)))
+            differs = article is None or any(it.differs for it in settings)
+            yield ArticleSettings(str(known.source), differs, None if article else _NOT_IN_FILE, settings)
+        elif article is not None:
+            has_ended = article.source in ended
+            problem = _ENDED if has_ended else _NOT_REGISTERED
+            yield ArticleSettings(str(article.source), not has_ended, problem, settings=())
 
 
 def _compared(known: RegisteredArticle, article: Article | None) -> Iterator[Setting]:

@@ -34,12 +34,14 @@ _STATE = """
 WITH published AS (
 SELECT r.prrelid AS oid FROM pg_catalog.pg_publication p JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
  WHERE p.pubname = %s
-), tables AS (
+), trees AS (
 SELECT oid FROM published
  UNION SELECT t.relid::oid FROM published JOIN pg_catalog.pg_partitioned_table d ON d.partrelid = oid
  CROSS JOIN LATERAL pg_catalog.pg_partition_tree(oid) t
+), tables AS (
+SELECT c.tableoid, c.xmin, c.ctid, c.oid, c.relnamespace FROM pg_catalog.pg_class c JOIN trees t ON t.oid = c.oid
 ), versions AS (
-SELECT c.tableoid, c.xmin, c.ctid FROM pg_catalog.pg_class c JOIN tables t ON t.oid = c.oid
+SELECT tableoid, xmin, ctid FROM tables
  UNION ALL SELECT a.tableoid, a.xmin, a.ctid FROM pg_catalog.pg_attribute a JOIN tables t ON t.oid = a.attrelid
             WHERE a.attnum > 0
  UNION ALL SELECT d.tableoid, d.xmin, d.ctid FROM pg_catalog.pg_attrdef d JOIN tables t ON t.oid = d.adrelid
@@ -48,11 +50,11 @@ SELECT c.tableoid, c.xmin, c.ctid FROM pg_catalog.pg_class c JOIN tables t ON t.
  UNION ALL SELECT p.tableoid, p.xmin, p.ctid FROM pg_catalog.pg_publication p
  UNION ALL SELECT r.tableoid, r.xmin, r.ctid FROM pg_catalog.pg_publication_rel r
  UNION ALL SELECT n.tableoid, n.xmin, n.ctid FROM pg_catalog.pg_namespace n
-            WHERE n.oid IN (SELECT c.relnamespace FROM pg_catalog.pg_class c JOIN tables t ON t.oid = c.oid)
+            WHERE n.oid IN (SELECT DISTINCT relnamespace FROM tables)
  UNION ALL SELECT e.tableoid, e.xmin, e.ctid FROM pg_catalog.pg_event_trigger e
 )
-SELECT pg_catalog.concat_ws(' ', count(*), pg_catalog.bit_xor(pg_catalog.hashtextextended(
-           pg_catalog.concat_ws(' ', tableoid, xmin, ctid), 0))) FROM versions
+SELECT pg_catalog.concat_ws(' ', count(*), pg_catalog.bit_xor(pg_catalog.hash_record_extended(
+           ROW(tableoid, xmin, ctid), 0))) FROM versions
 """
 
 
