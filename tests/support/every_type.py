@@ -254,13 +254,20 @@ def change_every_value(site: Site) -> None:
 
 def set_other_defaults(connection: Connection) -> None:
     assert connection.database is not None
-    for name, value in _OTHER_DEFAULTS.items():
+    for name, value in settable(connection, _OTHER_DEFAULTS).items():
         statement = sql.SQL("ALTER DATABASE {} SET {} = {}").format(
             sql.Identifier(connection.database),
             sql.Identifier(name.lower()),
             sql.SQL(value) if name == "search_path" else sql.Literal(value),
         )
         execute(connection, statement.as_string(None))
+
+
+def settable(connection: Connection, settings: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings without what a server from PostgreSQL 19 on has one value of alone."""
+    ((version,),) = execute(connection, "SHOW server_version_num")
+    fixed = {"standard_conforming_strings", "escape_string_warning"} if int(version) >= 190000 else set()
+    return {name: value for name, value in settings.items() if name not in fixed}
 
 
 def read_plainly(connection: Connection) -> Connection:

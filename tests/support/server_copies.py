@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -75,15 +76,18 @@ def synchronize_slots(
 ) -> None:
     """Copy failover slots to the standby, until they can be read after a promotion: that takes slots that advance."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    # A slot that is not fit yet is gone with the session.
-    with standby.connect(database) as copying:
+    # A slot that is not fit yet is gone with the session. PostgreSQL 19 waits until it is fit.
+    with ThreadPoolExecutor(1) as thread, standby.connect(database) as copying, standby.connect() as looking:
+        copied = None
         while True:
             with primary.connect(database) as session:
                 session.execute("SELECT pg_log_standby_snapshot()")
             advance()
             catch_up(primary, standby)
-            copying.execute("SELECT pg_sync_replication_slots()")
-            if copying.execute("SELECT FROM pg_replication_slots WHERE synced AND NOT temporary").fetchall():
+            if copied is None or copied.done():
+                copied = thread.submit(copying.execute, "SELECT pg_sync_replication_slots()")
+            wait([copied], timeout=1)
+            if looking.execute("SELECT FROM pg_replication_slots WHERE synced AND NOT temporary").fetchall():
                 return
             assert time.monotonic() < deadline, "the slot is not synchronised"
 

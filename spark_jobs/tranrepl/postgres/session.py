@@ -21,6 +21,8 @@ from tranrepl.postgres.composed_sql import Written
 Session = psycopg.Connection[tuple[Any, ...]]
 
 MINIMUM_VERSION = 140000
+NEWEST_VERSION = 19
+"""A newer one may write its log, or spell its catalogue, otherwise."""
 
 SAFE_PATH = "pg_catalog, pg_temp"
 """The search path of our sessions: a name without a schema is PostgreSQL's own, even if others may create one of that
@@ -213,6 +215,16 @@ def connect(connection: Connection, application_name: str, *, autocommit: bool =
     session.autocommit = autocommit
     session.cursor_factory = NamesApartCursor
     return session
+
+
+def version_problems(session: Session, where: str) -> Iterator[ConfigurationError]:
+    """Yield a problem where nobody has run a server of this version with ours."""
+    version = session.info.server_version // 10000
+    if version > NEWEST_VERSION:
+        yield ConfigurationError(
+            f"{where}: PostgreSQL {version}, which nobody has run yet",
+            remedy=f"allowed: PostgreSQL 14 to {NEWEST_VERSION}, or a newer tranrepl",
+        )
 
 
 def _refused(connection: Connection, error: psycopg.OperationalError) -> ReplicationError:

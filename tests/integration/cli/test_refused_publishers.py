@@ -17,8 +17,8 @@ from support.observed import wait_until
 from support.refusals import STATE, assert_kept_secret, assert_refused, state_of
 from support.shell import publication_file, typed
 from support.site import Site, execute
+from tranrepl.admin.check import check
 from tranrepl.connections import Connection
-from tranrepl.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,14 @@ def test_a_server_whose_log_is_not_logical_is_refused(
 def test_a_server_of_a_version_that_was_never_run_is_refused(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tranrepl.publisher.postgres.server_check.NEWEST_VERSION", 17)
+    monkeypatch.setattr("tranrepl.postgres.session.NEWEST_VERSION", 17)
     site = Site(databases(), tmp_path / "store", ["public.t"])
     site.at_publisher("CREATE TABLE t (id int PRIMARY KEY)")
-    with pytest.raises(ConfigurationError, match="PostgreSQL 18, which nobody has run") as refused:
-        site.set_up()
-    assert refused.value.report.remedy == "allowed: PostgreSQL 14 to 17, or a newer tranrepl"
+    publisher, subscriber = sorted(check(site.topology).blocking, key=str)
+    for it, end in ((publisher, "Publisher"), (subscriber, "Subscriber")):
+        assert it.message.startswith(f"{end} ")
+        assert it.message.endswith(": PostgreSQL 18, which nobody has run yet")
+        assert it.report.remedy == "allowed: PostgreSQL 14 to 17, or a newer tranrepl"
 
 
 def test_a_server_without_wal_senders_is_told(databases: DatabasesFactory, second_home: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.databases import Databases
 from support.equality import differing_rows
+from support.every_type import settable
 from support.in_process import deliver_stored, read_log_into_store
 from support.least_rights import with_login
 from support.site import Site, execute
@@ -91,7 +92,7 @@ def roles(owners: Databases) -> Iterator[Mapping[str, Connection]]:
 
 
 def _give(owners: Databases, role: Connection, settings: Mapping[str, str]) -> None:
-    for name, value in settings.items():
+    for name, value in settable(owners.publisher, settings).items():
         execute(owners.publisher, f"ALTER ROLE {role.login} SET {name} = '{value}'")
 
 

@@ -16,6 +16,7 @@ from conftest import DatabaseFactory
 from support.announced import PUBLICATION, Announcing, owned_by
 from support.ddl_commands import DDL
 from support.embedded_postgres import PostgresServer
+from support.every_type import settable
 from support.server_copies import catch_up, promote, standby_of
 from support.site import execute
 from tranrepl.connections import Connection
@@ -69,9 +70,9 @@ def test_so_it_does_for_an_owner_without_any_right_of_ours(site: Announcing, own
         "REVOKE ALL ON SCHEMA tranrepl FROM PUBLIC",
         *(f"REVOKE ALL ON FUNCTION tranrepl.{it} FROM PUBLIC" for it in FUNCTIONS),
     )
-    settings = ("SET DateStyle = 'German'", "SET search_path = public, pg_temp", "SET TimeZone = 'Asia/Tokyo'")
-    hostile = ("SET standard_conforming_strings = off", "SET plpgsql.extra_errors = 'all'")
-    _run_ddl(site, owner(site), *settings, *hostile)
+    settings = {"DateStyle": "German", "TimeZone": "'Asia/Tokyo'", "search_path": "public, pg_temp"}
+    hostile = settable(site.connection, {"standard_conforming_strings": "off", "plpgsql.extra_errors": "'all'"})
+    _run_ddl(site, owner(site), *(f"SET {name} = {value}" for name, value in {**settings, **hostile}.items()))
     assert [it for it in site.told() if "failed" in it] == []
     assert site.warnings() == []
 

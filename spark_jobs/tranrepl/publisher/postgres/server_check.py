@@ -9,23 +9,15 @@ from psycopg.errors import InsufficientPrivilege, UndefinedObject
 
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres.session import Session, translated_errors
+from tranrepl.postgres.session import Session, translated_errors, version_problems
 from tranrepl.publisher.postgres.free_slots import MORE_SLOTS, free_slots
 from tranrepl.publisher.postgres.replication_session import right_to_read
 from tranrepl.publisher.postgres.slot import ReplicationSlot, SlotState
 
-NEWEST_VERSION = 18
-"""A newer one may write its log, or spell its catalogue, otherwise."""
-
 
 def server_problems(session: Session, slot: ReplicationSlot) -> Iterator[ConfigurationError]:
     """Yield what keeps the server from publishing, each with its remedy."""
-    version = session.info.server_version // 10000
-    if version > NEWEST_VERSION:
-        yield ConfigurationError(
-            f"{slot.where}: PostgreSQL {version}, which nobody has run as a Publisher yet",
-            remedy=f"allowed: PostgreSQL 14 to {NEWEST_VERSION}, or a newer tranrepl",
-        )
+    yield from version_problems(session, slot.where)
     with translated_errors(slot.where):
         row = session.execute("SHOW wal_level").fetchone()
     wal_level = row[0] if row else None

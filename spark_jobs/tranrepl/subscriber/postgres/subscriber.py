@@ -13,7 +13,7 @@ from tranrepl.model.schema_change import SchemaChange
 from tranrepl.model.table_definition import DefinedType
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.comparison_forms import select_rows_of_keys
-from tranrepl.postgres.session import Session, answer_soon, translated_errors
+from tranrepl.postgres.session import Session, answer_soon, translated_errors, version_problems
 from tranrepl.settings.publication import Article
 from tranrepl.settings.registration import PublishedTables
 from tranrepl.subscriber.base.generated_procedures import GeneratedProcedure
@@ -109,9 +109,10 @@ class PostgresSubscriber(Subscriber):
             yield from unguarded_code(self.driver, self.where, article, self._writers)
 
     def right_problems(self, tables: PublishedTables) -> Iterator[ConfigurationError]:
+        yield from version_problems(self.driver, self.where)
         with translated_errors(self.where):
             schemas = self._schemas_of_types(tables)
-        return right_problems(self.driver, self.where, [article for article, _ in tables], schemas)
+        yield from right_problems(self.driver, self.where, [article for article, _ in tables], schemas)
 
     def _schemas_of_types(self, tables: PublishedTables) -> list[str]:
         """Return the schemas of enumerated types that setup creates for tables which it creates."""
