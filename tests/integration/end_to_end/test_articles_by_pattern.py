@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.mariadb import MariaDbServer
+from support.publishers import new_mariadb_database
 from support.site import Site
 from support.spark_here import SparkHere
+from support.subscribers import STATEMENTS
 from support.whole_run import good_run, whole_run
 from tranrepl.admin.articles_of_file import registered_articles
 from tranrepl.admin.check import check
@@ -102,6 +107,34 @@ def test_each_table_that_a_pattern_names_is_replicated_and_new_ones_join(
     assert site.validate(repair=Repair.NONE).error is None
 
 
+def test_a_table_of_mariadb_joins_too(
+    databases: DatabasesFactory, tmp_path: Path, publishing: Callable[[str], MariaDbServer]
+) -> None:
+    server = publishing("mariadb")
+    shop = new_mariadb_database(server)
+    entries = [{"source": f"{shop}.*", "destination": "public.*", "new_tables": "join", **STATEMENTS}]
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    ends = replace(databases(), publisher=server.connection(shop, "publisher"))
+    site = Site(ends, tmp_path / "store", entries, SparkHere(), [subscription], replicate_ddl=True)
+    server.execute("CREATE TABLE orders (id int PRIMARY KEY, v varchar(20))", database=shop)
+    site.set_up()
+    good_run(site)
+    server.execute(
+        "CREATE TABLE later (id int PRIMARY KEY, v varchar(20))",
+        "INSERT INTO later VALUES (1, 'before it joined')",
+        "CREATE TABLE heap (id int)",
+        database=shop,
+    )
+    good_run(site)
+    assert site.at_subscriber("TABLE later") == [(1, "before it joined")]
+    server.execute("UPDATE later SET v = 'after'", "INSERT INTO later VALUES (2, 'two')", database=shop)
+    server.execute("DROP TABLE orders", database=shop)
+    (notice,) = good_run(site)[LOG_READER].notices
+    assert f"{shop}.orders: the table was dropped" in notice
+    assert site.at_subscriber("TABLE later ORDER BY id") == [(1, "after"), (2, "two")]
+    assert _registered(site) == {f"{shop}.later"}
+
+
 def test_what_cannot_be_published_is_said_once_and_stops_nothing(databases: DatabasesFactory, tmp_path: Path) -> None:
     site = _site(databases, tmp_path)
     said = check(site.topology).warnings
@@ -129,6 +162,9 @@ def test_a_new_table_is_reported_until_setup_publishes_it(databases: DatabasesFa
     site.set_up()
     assert good_run(site)[LOG_READER].notices == ()
     assert _copied(site)["later"] == [(1, "before it joined")]
+    site.at_publisher("DROP TABLE sales.later")
+    (notice,) = good_run(site)[LOG_READER].notices
+    assert "sales.later: the table was dropped" in notice
 
 
 def test_a_new_table_does_not_join_where_setup_could_not_work_or_would_do_more(
