@@ -7,6 +7,11 @@ one article.
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +25,10 @@ from rich.table import Table
 from benchmarks.bounds import MOST_SECONDS, at_most, end_in_order
 from benchmarks.memory import Role, peak_memory
 from benchmarks.session import keep_warm, spark_session
-from support.databases import create_databases
+from support.airflow_home import AirflowHome
+from support.checkout import CHECKOUT
+from support.continuous_run import running_continuously
+from support.databases import connection_environment, create_databases
 from support.embedded_postgres import PostgresServer, ServerSettings
 from support.shell import publication_file
 from support.site import Site
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
 console = Console()
 _OPTIONS = {"shared_buffers": "512MB", "max_locks_per_transaction": "1024"}
 _CHANGING = 50
+_FOLLOWED_SECONDS = 0.5
 _AT_ONCE = 200
 """Tables created by one statement."""
 
@@ -91,7 +100,50 @@ def _measure(spark: SparkSession, articles: int, *, by_pattern: bool) -> Seconds
         timed("idle distribution", site.deliver).raise_error()
         timed("look for new tables", lambda: publish_new_tables(site.topology, console.print))
         timed("status", lambda: status(site.topology))
+        some = tuple(tables[:_CHANGING])
+        timed("validate those", lambda: site.validate(articles=some)).raise_error()
+        taken |= _agents(site, folder, file) | _pages(site, folder)
     return taken
+
+
+def _agents(site: Site, folder: Path, file: Path) -> Seconds:
+    """Return how long it takes from the start of continuous agents to the first delivery, and until the log is followed
+    as it is written: a delivery then takes a fraction of a second."""
+    taken: Seconds = {}
+    begun = time.perf_counter()
+    with (folder / "agents").open("wb") as said, running_continuously(site, file, said) as agents:
+        while "agents, log followed" not in taken:
+            site.at_publisher("INSERT INTO item_0 SELECT count(*) FROM item_0")
+            changed = time.perf_counter()
+            while site.at_subscriber("SELECT count(*) FROM item_0") != site.at_publisher("SELECT count(*) FROM item_0"):
+                time.sleep(0.05)
+            now = time.perf_counter()
+            taken.setdefault("agents, first delivery", now - begun)
+            if now - changed < _FOLLOWED_SECONDS:
+                taken["agents, log followed"] = now - begun
+        agents.send_signal(signal.SIGINT)
+        agents.wait()
+    return taken
+
+
+def _pages(site: Site, folder: Path) -> Seconds:
+    """Return how long Replication Monitor takes for each of its pages, in a process that serves nobody else."""
+    publication = site.publication.model_dump(mode="json", exclude_defaults=True)
+    file = folder / "publication.json"
+    file.write_text(json.dumps(publication), encoding="utf-8")
+    home, plugins = folder / "airflow", CHECKOUT / "plugins"
+    airflow = AirflowHome(home, folder / "dags", plugins, connection_environment(site.connections.values()))
+    airflow.run("db", "migrate", log=folder / "migrate.log")
+    paths = os.pathsep.join([airflow.environment["PYTHONPATH"], str(CHECKOUT / "tests")])
+    asked = subprocess.run(
+        [sys.executable, "-m", "benchmarks.monitor_pages", str(file), str(folder)],
+        env={**airflow.environment, "PYTHONPATH": paths},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found: Seconds = json.loads(asked.stdout.splitlines()[-1])
+    return found
 
 
 def _create_tables(site: Site, sources: list[str]) -> None:

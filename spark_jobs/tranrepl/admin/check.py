@@ -9,6 +9,7 @@ from datetime import timedelta
 from enum import Enum, auto
 from functools import cache, partial
 
+from tranrepl import garbage_collection
 from tranrepl.admin.articles_of_file import following, registered_articles, with_tables
 from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
@@ -150,6 +151,7 @@ def _with_articles(topology: Topology, articles: Sequence[Article]) -> Topology:
     return replace(topology, publication=topology.publication.model_copy(update={"articles": list(articles)}))
 
 
+@garbage_collection.paused()
 def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Checked:
     """Look at all that the publication needs, and change nothing."""
     checked = Checked(topology, purpose=purpose)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tranrepl import garbage_collection
 from tranrepl.admin.browse import BrowsedCommand, browsed_command
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord
 from tranrepl.distributor.stored_commands import scan_batch
@@ -158,6 +159,7 @@ class StoredCommands:
                 for row in table.to_pylist():
                     yield row, articles
 
+    @garbage_collection.paused()
     def _opened(self, begin: CommandPlace) -> tuple[PublicationRecord, list[Batch], dict[int, RegisteredArticle]]:
         record = self.database.publications.get(self.publication)
         before = b"" if begin.xact_seqno == FIRST_XACT_SEQNO else preceding(begin.xact_seqno)

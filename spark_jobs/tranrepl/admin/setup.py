@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from tranrepl import garbage_collection
 from tranrepl.admin.articles_of_file import following, registered_articles
 from tranrepl.admin.missing_tables import reinitialize_or_stop_missing
 from tranrepl.admin.old_commands import refuse_old_commands
@@ -41,6 +42,7 @@ _ENDED = UnknownRows("its table was dropped, or taken out of the publication, an
 _COPIED_BEHIND = UnknownRows("its definition changed before its snapshot began")
 
 
+@garbage_collection.paused()
 def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = False) -> None:
     """Set up a checked publication; `tables` are its articles as `check` found them. `say` reports each thing done.
     `new_secret`: messages in the Publisher's log are signed with another one from now on.

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tranrepl import garbage_collection
 from tranrepl.distributor.command_file import discard
 from tranrepl.distributor.database import Batch, PublicationRecord
 from tranrepl.distributor.store_mark import require_own_store
@@ -58,6 +59,7 @@ class _Written:
 class LogDraining:
     """One draining of the log: from where it is registered to where it ends as it begins."""
 
+    @garbage_collection.paused()
     def __init__(self, spark: SparkSession, request: LogReaderRequest, opened: OpenLogReader) -> None:
         self._spark = spark
         self._publication = request.publication

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
+from tranrepl import garbage_collection
 from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
@@ -26,6 +27,7 @@ from tranrepl.topology import Topology
 log = logging.getLogger(__name__)
 
 
+@garbage_collection.paused()
 def idle_result(
     request: LogReaderRequest,
     topology: Topology,

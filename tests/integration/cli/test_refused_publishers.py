@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ def test_a_server_of_a_version_that_was_never_run_is_refused(
     publisher, subscriber = sorted(check(site.topology).blocking, key=str)
     for it, end in ((publisher, "Publisher"), (subscriber, "Subscriber")):
         assert it.message.startswith(f"{end} ")
-        assert it.message.endswith(": PostgreSQL 18, which nobody has run yet")
+        assert re.search(": PostgreSQL 1[89], which nobody has run yet$", it.message)
         assert it.report.remedy == "allowed: PostgreSQL 14 to 17, or a newer tranrepl"
 
 

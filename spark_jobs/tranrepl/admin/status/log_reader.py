@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tranrepl import garbage_collection
 from tranrepl.admin.status.report import LastError, LastRun, LogReaderStatus, RetainedLogStatus
 from tranrepl.admin.status.server_answers import error_line
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
@@ -80,6 +81,7 @@ def ask_history(database: DistributionDatabase, record: PublicationRecord, setti
     return LogReaderHistory(LastRun.of(known.last_run), LastError.of(known.last_error, Place(settings_file)))
 
 
+@garbage_collection.paused()
 def ask_for_continuity(topology: Topology, database: DistributionDatabase, record: PublicationRecord) -> LogContinuity:
     """Return whether the log can be read on from where it is registered, and for how long."""
     with topology.publisher(_APPLICATION) as publisher:

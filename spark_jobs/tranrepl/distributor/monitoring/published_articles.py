@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tranrepl import garbage_collection
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.monitoring.snapshots import WaitingArticle, waiting_articles
 from tranrepl.distributor.tables import (
@@ -44,6 +45,7 @@ class PublishedArticle:
     """Where it waits for its snapshot, or is stopped."""
 
 
+@garbage_collection.paused()
 def published_articles(connection: sa.Connection, record: MonitoredRecord) -> Sequence[PublishedArticle]:
     """Return the articles in force and those that have ended, by name."""
     articles = msarticles.c

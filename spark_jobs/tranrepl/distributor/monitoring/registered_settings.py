@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from tranrepl import garbage_collection
 from tranrepl.distributor.database.articles import read_articles
 from tranrepl.distributor.monitoring.publication import MonitoredRecord
 from tranrepl.distributor.tables import ArticleStatus
@@ -60,6 +61,7 @@ class RegisteredSettings:
         return [it for it in self.articles if it.differs]
 
 
+@garbage_collection.paused()
 def registered_settings(connection: sa.Connection, record: MonitoredRecord, file: Publication) -> RegisteredSettings:
     """Return the settings of both sides."""
     articles = read_articles(connection, record.publication_id, ArticleStatus.ACTIVE)
