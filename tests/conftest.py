@@ -115,6 +115,8 @@ def pytest_configure() -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.update(submission_variables())
+    # A server plans each query in memory that it would get from the system, page by page, and give back each time.
+    os.environ["MALLOC_TOP_PAD_"] = str(1024**2)
     silence_py4j()
 
 
@@ -198,7 +200,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     cycles that tests make."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 50, 50)
 
 
 @contextmanager
