@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class AgentRun(ABC):
     """One run of an agent, continuous or not, with one row of history."""
 
-    drained_after_request: ClassVar[float]
+    shutdown_grace_seconds: ClassVar[float]
     """For how many seconds after a shutdown was asked for the run still drains; what is at hand is ended in any
     case."""
     verb: ClassVar[str]
@@ -116,7 +116,7 @@ class AgentRun(ABC):
         if not self.shutdown.is_continuous:
             return False
         asked_at = self.shutdown.request.asked_at()
-        return asked_at is not None and time.monotonic() - asked_at >= self.drained_after_request
+        return asked_at is not None and time.monotonic() - asked_at >= self.shutdown_grace_seconds
 
     @property
     def row(self) -> RunRow:
@@ -144,7 +144,7 @@ class AgentRun(ABC):
     def _work(self, task: LastingTask) -> None:
         began = time.monotonic()
         ending = self._in_spark(task)
-        self.total = self.ended(ending).noticing(self.total.notices).model_copy(update={"error": None})
+        self.total = self.record_ending(ending).noticing(self.total.notices).model_copy(update={"error": None})
         if ending.why is Why.ERROR and ending.result.error is not None:
             error = ending.result.error.to_exception()
             if self.is_cut_short():
@@ -179,7 +179,7 @@ class AgentRun(ABC):
         if self._is_to_say():
             self._say(self.database.history.counted(self.row))
 
-    def ended(self, ending: Ending) -> JobResult:
+    def record_ending(self, ending: Ending) -> JobResult:
         """Take note of how a task ended. Return what the run has done by then."""
         return ending.result
 

@@ -22,7 +22,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
 from tranrepl.model.position import Position
-from tranrepl.publisher.changes import LEFT_OUT, Buffer, Cells, Changes
+from tranrepl.publisher.changes import NOT_IN_LOG, Buffer, Cells, Changes
 from tranrepl.publisher.log_range import Limits, LogPart
 from tranrepl.publisher.publisher import Probe, Publisher, Tables
 from tranrepl.publisher.registry import open_publisher
@@ -176,7 +176,7 @@ def _texts(buffer: Buffer, image: Cells | None, at: int) -> Values | None:
     texts: list[str | None] = []
     for start, length in zip(image.starts[at].tolist(), image.lengths[at].tolist(), strict=True):
         value = buffer.bytes[start : start + length].tobytes().decode() if length >= 0 else None
-        texts.append(ABSENT if length == LEFT_OUT else value)
+        texts.append(ABSENT if length == NOT_IN_LOG else value)
     return tuple(texts)
 
 

@@ -11,7 +11,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Publication
-from tranrepl.settings.registered_names import file_sources, follow
+from tranrepl.settings.registered_names import file_sources, with_current_names
 from tranrepl.topology import Topology
 
 
@@ -26,9 +26,11 @@ def registered_articles(topology: Topology, database: DistributionDatabase) -> l
         return []
 
 
-def following(topology: Topology, registered: Sequence[RegisteredArticle]) -> Topology:
+def under_current_names(topology: Topology, registered: Sequence[RegisteredArticle]) -> Topology:
     """Return the same publication with the names of the articles in force."""
-    return replace(topology, publication=follow(topology.publication, registered)) if registered else topology
+    return (
+        replace(topology, publication=with_current_names(topology.publication, registered)) if registered else topology
+    )
 
 
 def with_tables(publication: Publication, publisher: Publisher, registered: Sequence[RegisteredArticle]) -> Publication:

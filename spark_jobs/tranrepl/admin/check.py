@@ -10,7 +10,7 @@ from enum import Enum, auto
 from functools import cache, partial
 
 from tranrepl import garbage_collection
-from tranrepl.admin.articles_of_file import following, registered_articles, with_tables
+from tranrepl.admin.articles_of_file import registered_articles, under_current_names, with_tables
 from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
 from tranrepl.admin.recorded_definitions import waiting_warnings
@@ -42,7 +42,7 @@ from tranrepl.printable import counted
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import why_unknown
 from tranrepl.settings.publication import Article, Publication, Subscription, SyncType
-from tranrepl.settings.registered_names import asked_edit, by_file_source, edits, follow
+from tranrepl.settings.registered_names import asked_edit, by_file_source, edits, with_current_names
 from tranrepl.settings.registration import PublishedTables, registered_article, tables_at
 from tranrepl.spark.installation import mixed_pyspark_warning, require_fitting_spark, require_java
 from tranrepl.subscriber.base.subscriber import Subscriber
@@ -164,7 +164,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.warnings.extend(filter(None, [mixed_pyspark_warning(), *topology.unused_options()]))
         checked.collect(partial(_store, checked, topology, database))
         checked.collect(lambda: _publisher(checked, database, publisher, registered))
-        followed = following(checked.topology, registered)
+        followed = under_current_names(checked.topology, registered)
         checked.warnings.extend([*not_propagated(followed.publication), *large_objects(checked.tables)])
         checked.collect(lambda: clashes(followed))
         checked.collect(lambda: _distributor(database))
@@ -228,7 +228,7 @@ def _publisher(
         checked.warnings.extend(publisher.schema_changes.warnings())
     # Setup acts on all of them.
     if checked.tables and len(checked.tables) == len(checked.publication.articles):
-        followed = following(checked.topology, registered).publication
+        followed = under_current_names(checked.topology, registered).publication
         yield from publisher.right_problems(checked.tables, _read_by_snapshots(followed))
 
 
@@ -256,7 +256,7 @@ def _tables(
     checked: Checked, database: DistributionDatabase, publisher: Publisher, registered: Sequence[RegisteredArticle]
 ) -> Iterator[ReplicationError]:
     yield from _name_tables(checked, publisher, registered)
-    publication = follow(checked.publication, registered)
+    publication = with_current_names(checked.publication, registered)
     kept_for = timedelta(hours=publication.distributor.max_distretention)
     checked.warnings.extend(publisher.warnings(longest_pause(publication), kept_for))
     refused = list(publisher.problems())

@@ -18,7 +18,7 @@ from tranrepl.distributor.database import Batch, DistributionDatabase, Publicati
 from tranrepl.distributor.stored_commands import scan_batch
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO, NO_ARTICLE_ID, Operation
-from tranrepl.model.position import following, preceding
+from tranrepl.model.position import seqno_after, seqno_before
 from tranrepl.model.row_images import values
 from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.command_text import command_key_values, key_text
@@ -162,7 +162,7 @@ class StoredCommands:
     @garbage_collection.paused()
     def _opened(self, begin: CommandPlace) -> tuple[PublicationRecord, list[Batch], dict[int, RegisteredArticle]]:
         record = self.database.publications.get(self.publication)
-        before = b"" if begin.xact_seqno == FIRST_XACT_SEQNO else preceding(begin.xact_seqno)
+        before = b"" if begin.xact_seqno == FIRST_XACT_SEQNO else seqno_before(begin.xact_seqno)
         batches = self.database.batches.after(record, before, MOST_BATCHES)
         return record, batches, self.database.articles.by_id(record, self.subscription)
 
@@ -196,7 +196,7 @@ class _Reading:
                 looked_at += len(table)
                 yield table
         if len(self._batches) == MOST_BATCHES:
-            self.next = CommandPlace(following(self._batches[-1].last_xact_seqno))
+            self.next = CommandPlace(seqno_after(self._batches[-1].last_xact_seqno))
 
     def _later(self) -> pc.Expression:
         seqno = pa.scalar(self._begin.xact_seqno, pa.binary())

@@ -18,7 +18,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.log_handover import asking_for_the_log, keeping_the_log
+from tranrepl.log_reader.log_handover import asking_for_the_log, holding_off_log_reader
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import FIRST_POSITION
@@ -173,7 +173,7 @@ def _kept_log(topology: Topology) -> Iterator[None]:
         if record is None:
             yield
             return
-        with keeping_the_log(database, record.publication_id):
+        with holding_off_log_reader(database, record.publication_id):
             yield
 
 

@@ -13,7 +13,7 @@ from tranrepl.distributor.database.healing import BY_HAND
 from tranrepl.distributor.stored_commands import first_transaction, is_stored
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.commands import XACT_SEQNO_BYTES
-from tranrepl.model.position import preceding
+from tranrepl.model.position import seqno_before
 from tranrepl.remedies import FINISH_BATCH, reinitialize_subscription
 from tranrepl.topology import Topology
 
@@ -75,7 +75,7 @@ def retry_from_transaction(topology: Topology, subscription: str, xact_seqno: by
     since: the Subscriber's tables are not of the definition that the commands before it are of.
     """
     with _without_delivery(topology, subscription) as (opened, watermark):
-        before = preceding(xact_seqno)
+        before = seqno_before(xact_seqno)
         if xact_seqno > watermark:
             raise ConfigurationError(
                 f"subscription {subscription}: transaction 0x{xact_seqno.hex()} is not delivered yet",

@@ -54,7 +54,7 @@ def run(spark: SparkSession, request: DistributionRequest, connections: Mapping[
 class DeliveryRun(AgentRun):
     """One run of a delivery: it delivers what is registered, and follows what the log reader registers."""
 
-    drained_after_request = 0.0
+    shutdown_grace_seconds = 0.0
     verb = "delivered"
 
     def __init__(
@@ -221,7 +221,7 @@ class DeliveryRun(AgentRun):
             for notice in self._with_sequences(recorded, opened).notices:
                 log.warning("%s", notice)
 
-    def ended(self, ending: Ending) -> JobResult:
+    def record_ending(self, ending: Ending) -> JobResult:
         self.database.deliveries.record(self._record, self._subscription, ending.result.minutes)
         return ending.result.recorded()
 

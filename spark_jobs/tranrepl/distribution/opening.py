@@ -36,7 +36,7 @@ from tranrepl.model.schema_change import SchemaChange
 from tranrepl.remedies import REINITIALIZE, reinitialize_subscription
 from tranrepl.schema.redefinition import DESTINATION_CHANGED
 from tranrepl.settings.publication import Publication, SyncType
-from tranrepl.settings.registered_names import follow
+from tranrepl.settings.registered_names import with_current_names
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import at_same_position, is_before
@@ -257,7 +257,7 @@ def reinitialize_or_stop_articles(
     done = dict[TableName, str]()
     newest = newest_definitions(articles.values())
     # Under the names of now: the table may have been renamed before the change or after it.
-    followed = follow(publication.at(opened.subscription.subscription), newest.values())
+    followed = with_current_names(publication.at(opened.subscription.subscription), newest.values())
     for stored in changes:
         change, article = stored.change, articles[stored.change.article_id]
         source = newest[article.source_object_id].source

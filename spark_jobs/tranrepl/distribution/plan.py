@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tranrepl.distributor.database import Batch
-from tranrepl.model.position import following
+from tranrepl.model.position import seqno_after
 
 READ_TOGETHER = 2_000_000
 """Commands of batches that are read in order, one after another: nothing but the account of progress waits for the end
@@ -50,7 +50,7 @@ def cut_after(batches: Sequence[Batch], before: bytes | None, last: bytes | None
     chosen = [batch for batch in batches if batch.first_xact_seqno <= last]
     if not chosen or chosen[-1].last_xact_seqno <= last:
         return chosen, before if len(chosen) == len(batches) else None
-    return chosen, following(last) if before is None else min(before, following(last))
+    return chosen, seqno_after(last) if before is None else min(before, seqno_after(last))
 
 
 def deliverable_again(
@@ -58,7 +58,7 @@ def deliverable_again(
 ) -> tuple[list[Batch], bytes | None]:
     """Cut batches, registered meanwhile as they may be, where `earlier` ones were cut before `before` (None: at their
     end)."""
-    bound = following(earlier[-1].last_xact_seqno) if before is None else before
+    bound = seqno_after(earlier[-1].last_xact_seqno) if before is None else before
     chosen = [batch for batch in batches if batch.first_xact_seqno < bound]
     return chosen, bound if chosen and chosen[-1].last_xact_seqno >= bound else None
 
@@ -92,7 +92,7 @@ def cut_around(group: Group, alone: Collection[bytes]) -> Iterator[Group]:
         inside_from, goes_on = firsts[at] < change, lasts[at] > change
         if earlier := batches[start : at + inside_from]:
             yield Group(earlier, change if inside_from else None)
-        yield Group(batches[at : at + 1], following(change) if goes_on else None, alone=True)
+        yield Group(batches[at : at + 1], seqno_after(change) if goes_on else None, alone=True)
         start = at if goes_on else at + 1
     if start < len(batches):
         yield Group(batches[start:], group.before)

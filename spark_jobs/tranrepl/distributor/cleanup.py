@@ -74,7 +74,7 @@ def remove_expired(
     # Listed before the registered ones are: a folder that is registered in between is none of them.
     before = datetime.now(UTC) - ORPHAN_AGE
     unwritten = {it.name for it in record.store.folders() if it.written < before}
-    orphans = database.batches.unregistered(record, unwritten, ORPHAN_AGE)
+    orphans = database.batches.note_unregistered(record, unwritten, ORPHAN_AGE)
     record.store.remove(orphans)
     history = timedelta(hours=settings.history_retention)
     return Cleanup(

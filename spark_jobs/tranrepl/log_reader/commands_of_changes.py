@@ -25,7 +25,7 @@ from tranrepl.model.commands import NO_ARTICLE_ID, XACT_SEQNO_BYTES, Method, Ope
 from tranrepl.model.position import Positions
 from tranrepl.model.propagation import Truncation, UpdatePolicy
 from tranrepl.model.row_images import lines
-from tranrepl.publisher.changes import LEFT_OUT, NULL, Buffer, Cells, Changes, ChangeSet, RefusedChange, Transactions
+from tranrepl.publisher.changes import NOT_IN_LOG, NULL, Buffer, Cells, Changes, ChangeSet, RefusedChange, Transactions
 from tranrepl.publisher.log_range import RowFilters
 
 _WITH_TEXT = tuple(map(int, (Operation.SCHEMA, Operation.SCRIPT, Operation.TRACER_TOKEN)))
@@ -304,4 +304,4 @@ def _must_stay_updates(changes: ChangeSet) -> Bools:
     only_changed = sent(changes.article.upd_cmd, Operation.UPDATE).after is Values.CHANGED
     if not only_changed or changes.after is None:
         return np.zeros(len(changes.places), dtype=np.bool_)
-    return np.asarray((changes.after.lengths == LEFT_OUT).any(axis=1))
+    return np.asarray((changes.after.lengths == NOT_IN_LOG).any(axis=1))

@@ -14,7 +14,7 @@ from tranrepl.settings.publication import Publication
 
 
 @dataclass(frozen=True, slots=True)
-class ReadArticles:
+class ComparedState:
     """The articles as they are registered, before they are read to be compared."""
 
     opened: OpenLogReader
@@ -22,7 +22,7 @@ class ReadArticles:
     state: str
 
     @classmethod
-    def now(cls, opened: OpenLogReader, publication: Publication) -> ReadArticles:
+    def now(cls, opened: OpenLogReader, publication: Publication) -> ComparedState:
         return cls(opened, publication, opened.database.articles.state(opened.record))
 
     def with_tables(self) -> str | None:

@@ -21,7 +21,7 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
-from tranrepl.log_reader.compared_state import ReadArticles
+from tranrepl.log_reader.compared_state import ComparedState
 from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.log_reader.rows_not_in_log import (
@@ -36,7 +36,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
-from tranrepl.settings.registered_names import asked_edit, follow, new_edits
+from tranrepl.settings.registered_names import asked_edit, new_edits, with_current_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ class LogDraining:
         # Before the articles are: what an article that is added meanwhile needs is read by the next one.
         notices: list[str] = []
         self._up_to = opened.publisher.readable_end_of_log(notices.append)
-        self._read: ReadArticles | None = ReadArticles.now(opened, request.publication)
+        self._compared: ComparedState | None = ComparedState.now(opened, request.publication)
         """None once this draining has registered others."""
         self._articles = opened.database.articles.active(request.publication, opened.record)
         # After the end was looked at: whatever script is before it was written down earlier.
@@ -95,7 +95,7 @@ class LogDraining:
             self._read_on()
             if self.is_to_end():
                 return
-        state = self._read.with_tables() if self._read is not None else None
+        state = self._compared.with_tables() if self._compared is not None else None
         if state is not None and state == self._record.compared_state:
             return
         for _ in range(_MOST_LOOKS):
@@ -105,12 +105,12 @@ class LogDraining:
             if not is_altered:
                 break
         rewritten = reinitialize_rewritten(
-            self._opened, follow(self._publication, self._articles), self._articles, self._registered
+            self._opened, with_current_names(self._publication, self._articles), self._articles, self._registered
         )
         self._warn(rewritten)
         refuse_unpublished(self._opened, self._publication, self._articles)
-        if self._read is not None and not rewritten:
-            self._read.found_alike(state, self._articles)
+        if self._compared is not None and not rewritten:
+            self._compared.found_alike(state, self._articles)
 
     def _is_altered_further_on(self) -> bool:
         """Read on where a table is another one already than its article: the log may announce that after where reading
@@ -182,23 +182,23 @@ class LogDraining:
             raise read.error.to_exception()
         if read.refusal is not None and read.last_commit is None:
             reason = _LACKS_OLD_ROWS if read.lacks_old_rows else read.rows_unknown
-            if reason is not None and self._reinitialized(read.refusal, reason):
+            if reason is not None and self._try_to_reinitialize(read.refusal, reason):
                 return
             raise read.refusal.to_exception()
         self._read_on(stop_at=None if read.last_commit is None else bytes.fromhex(read.last_commit))
 
-    def _reinitialized(self, refusal: ErrorReport, reason: str) -> bool:
+    def _try_to_reinitialize(self, refusal: ErrorReport, reason: str) -> bool:
         """Reinitialize the article whose rows the log does not show. Returns whether reading can go on."""
         begun = self._schema.redefinition
         read = self._articles if begun is None else begun.articles
         table = next(it.source_object_id for it in read if str(it.source) == refusal.article)
         article = next(it for it in self._articles if it.source_object_id == table)
-        publication = follow(self._publication, self._articles)
+        publication = with_current_names(self._publication, self._articles)
         done = reinitialize_without_old_rows(self._opened, publication, article, reason)
         if done is None:
             return False
         self._warn(done)
-        self._read = None
+        self._compared = None
         self._articles = self._opened.database.articles.active(self._publication, self._record)
         self._schema.begin_again(self._articles)
         return True
@@ -300,7 +300,7 @@ class LogDraining:
             self.warned_of_unsigned = True
             self._warn([read.unsigned])
         if now != before:
-            self._articles, self._read = now, None
+            self._articles, self._compared = now, None
             self._ask_for_edits(new_edits(self._publication, before, now))
 
     def _advance(self) -> None:

@@ -21,7 +21,7 @@ from tranrepl.log_reader.following import LogFollowing
 from tranrepl.log_reader.log_handover import is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.probe import pass_over
-from tranrepl.log_reader.tracer_tokens import is_token_due, post_token
+from tranrepl.log_reader.tracer_tokens import claim_token, post_token
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.spark.lasting_task import Ending, LastingTask, Why
 from tranrepl.topology import Topology
@@ -49,7 +49,7 @@ def run(spark: SparkSession, request: LogReaderRequest, connections: Mapping[str
 class LogReaderRun(AgentRun):
     """One run of the log reader: it drains the log, and follows it as long as nothing is out of the ordinary."""
 
-    drained_after_request = 20.0
+    shutdown_grace_seconds = 20.0
     verb = "stored"
 
     def __init__(
@@ -171,7 +171,7 @@ class LogReaderRun(AgentRun):
         super().meanwhile()
         self._post_due_token(self.row.record)
 
-    def ended(self, ending: Ending) -> JobResult:
+    def record_ending(self, ending: Ending) -> JobResult:
         """Leave the log to the job that asked for it, and to the next ones; note that it cannot be followed."""
         if ending.why is Why.YIELDED:
             self._leave_to_others()
@@ -216,7 +216,7 @@ class LogReaderRun(AgentRun):
         if interval is None or time.monotonic() < self._token_at:
             return
         self._token_at = time.monotonic() + interval
-        if is_token_due(self._publication, self.database, record):
+        if claim_token(self._publication, self.database, record):
             with self.topology.publisher("tranrepl log reader") as publisher:
                 self._notice(post_token(publisher))
 

@@ -39,7 +39,7 @@ def asking_for_the_log(database: DatabaseConnection, publication_id: int, work: 
 
 
 @contextmanager
-def keeping_the_log(database: DatabaseConnection, publication_id: int) -> Iterator[None]:
+def holding_off_log_reader(database: DatabaseConnection, publication_id: int) -> Iterator[None]:
     """Keep a continuous log reader away from the log for as long as the context lasts."""
     over = Event()
 

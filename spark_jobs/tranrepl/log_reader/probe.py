@@ -13,7 +13,7 @@ from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.compared_state import ReadArticles
+from tranrepl.log_reader.compared_state import ComparedState
 from tranrepl.log_reader.log_handover import asking_for_the_log, is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
@@ -21,7 +21,7 @@ from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.settings.publication import Publication
-from tranrepl.settings.registered_names import follow
+from tranrepl.settings.registered_names import with_current_names
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def idle_result(
             raise
         unposted = post_due_token(request.publication, opened)
         notices = [*unposted]
-        registered = ReadArticles.now(opened, request.publication)
+        registered = ComparedState.now(opened, request.publication)
         state = registered.with_tables()
         is_compared = state is not None and state == opened.record.compared_state
         # Before the articles are read, as in `LogDraining`.
@@ -96,7 +96,7 @@ def _compare(
     """
     done: list[str] = []
     try:
-        done += reinitialize_rewritten(opened, follow(publication, articles), articles, read_to)
+        done += reinitialize_rewritten(opened, with_current_names(publication, articles), articles, read_to)
         refuse_unpublished(opened, publication, articles)
     except ConfigurationError as error:
         # Setup, which it asks for, looks whether the log reader has failed.

@@ -10,7 +10,7 @@ from tranrepl.errors import ConfigurationError, DataError, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import Position, Positions
-from tranrepl.publisher.changes import LEFT_OUT, Cells, Changes, ChangeSet, RefusedChange
+from tranrepl.publisher.changes import NOT_IN_LOG, Cells, Changes, ChangeSet, RefusedChange
 
 _LONG_ROW = 256 * 1024 * 1024
 
@@ -18,7 +18,7 @@ _LONG_ROW = 256 * 1024 * 1024
 def refuse_left_out(changes: ChangeSet, image: Cells, positions: Sequence[int]) -> None:
     """Raise RefusedChange where a value that is needed is not in the log; `image` holds the columns at `positions`. The
     Publisher knows the remedy (`LogRange.old_rows_remedy`)."""
-    left_out = image.lengths == LEFT_OUT
+    left_out = image.lengths == NOT_IN_LOG
     if not left_out.any():
         return
     article = changes.article

@@ -23,7 +23,7 @@ from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.schema.redefinition import DESTINATION_CHANGED, late_columns, redefined, steps, why_unknown
 from tranrepl.settings.publication import Publication
-from tranrepl.settings.registered_names import follow
+from tranrepl.settings.registered_names import with_current_names
 
 _FIRST_IDS = 4
 
@@ -150,7 +150,7 @@ class SchemaFollower:
         """Reinitialize or stop articles whose rows a schema change leaves unknown; what was done, in words. Before the
         change is registered: a job that dies in between does it again."""
         done: list[str] = []
-        publication = follow(self._publication, articles)
+        publication = with_current_names(self._publication, articles)
         # Under the names that are registered: what is known of an article follows its new name with the batch.
         sources = {it.source_object_id: it.source for it in articles}
         by_id = {it.article_id: it for it in (*articles, *read.definitions)}

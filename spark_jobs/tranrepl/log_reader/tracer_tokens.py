@@ -14,7 +14,7 @@ from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Publication
 
 
-def is_token_due(publication: Publication, database: DistributionDatabase, record: PublicationRecord) -> bool:
+def claim_token(publication: Publication, database: DistributionDatabase, record: PublicationRecord) -> bool:
     """Return whether `tracer_interval` asks for a token now, which the caller has to post."""
     interval = publication.tracer_interval
     return interval is not None and database.tracer_tokens.take_turn(record, timedelta(seconds=interval))
@@ -23,7 +23,7 @@ def is_token_due(publication: Publication, database: DistributionDatabase, recor
 def post_due_token(publication: Publication, opened: OpenLogReader) -> list[str]:
     """Post a token where `tracer_interval` asks for one. Return why it could not be posted, in words: the log is read
     all the same."""
-    return post_token(opened.publisher) if is_token_due(publication, opened.database, opened.record) else []
+    return post_token(opened.publisher) if claim_token(publication, opened.database, opened.record) else []
 
 
 def post_token(publisher: Publisher) -> list[str]:

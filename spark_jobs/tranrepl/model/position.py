@@ -13,9 +13,10 @@ from typing import Annotated, Protocol
 from pydantic import PlainSerializer, PlainValidator
 
 POSITION_BYTES = 8
-MARKS = 8
+SEQNOS_PER_PLACE = 8
 """So many values of `xact_seqno` in a row mean one place: a transaction's own is a multiple of it, and the others are
-watermarks that say the same and are not alike (`next_mark`). A Publisher whose log has no such room makes it."""
+watermarks that say the same and are not alike (`equivalent_watermark`). A Publisher whose log has no such room makes
+it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,22 +55,22 @@ StoredPosition = Annotated[
 def seqnos_of_one_place(xact_seqno: bytes) -> tuple[bytes, bytes]:
     """Return the first and the last `xact_seqno` that mean the same place in the log."""
     number = int.from_bytes(xact_seqno, "big")
-    first = number - number % MARKS
-    return _seqno(first), _seqno(first + MARKS - 1)
+    first = number - number % SEQNOS_PER_PLACE
+    return _seqno(first), _seqno(first + SEQNOS_PER_PLACE - 1)
 
 
-def next_mark(watermark: bytes) -> bytes:
+def equivalent_watermark(watermark: bytes) -> bytes:
     """Return another watermark that says the same."""
     first, last = seqnos_of_one_place(watermark)
-    return first if watermark == last else following(watermark)
+    return first if watermark == last else seqno_after(watermark)
 
 
-def following(xact_seqno: bytes) -> bytes:
+def seqno_after(xact_seqno: bytes) -> bytes:
     """Return the value that sorts next after it: what is less than that is at it or before."""
     return _seqno(int.from_bytes(xact_seqno, "big") + 1)
 
 
-def preceding(xact_seqno: bytes) -> bytes:
+def seqno_before(xact_seqno: bytes) -> bytes:
     """Return the value that sorts next before it: a Subscriber there has every transaction before this one."""
     return _seqno(int.from_bytes(xact_seqno, "big") - 1)
 
@@ -79,7 +80,7 @@ def _seqno(number: int) -> bytes:
 
 
 class Positions(Protocol):
-    """A transaction's `xact_seqno` is the position of its commit, a multiple of `model.position.MARKS`."""
+    """A transaction's `xact_seqno` is the position of its commit, a multiple of `model.position.SEQNOS_PER_PLACE`."""
 
     def text(self, position: Position) -> str:
         """Return the position as the Publisher's own tools write it."""

@@ -20,7 +20,7 @@ from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.schema_change import SchemaChange
 
 NULL = -1
-LEFT_OUT = -2
+NOT_IN_LOG = -2
 """Length of a cell whose value is not in the log: a TOASTed value that did not change, of which no old one is known."""
 
 _INLINE = 12
@@ -100,7 +100,7 @@ class Buffer:
 @dataclass(frozen=True, slots=True)
 class Cells:
     """Values of some changes, shape (changes, published columns): where each starts in the buffer, and its length, or
-    NULL or LEFT_OUT."""
+    NULL or NOT_IN_LOG."""
 
     starts: Ints
     lengths: Ints
@@ -118,7 +118,7 @@ class Cells:
 
     def or_else(self, other: Cells) -> Cells:
         """Return the cells with what the log left out taken from `other`."""
-        left_out = self.lengths == LEFT_OUT
+        left_out = self.lengths == NOT_IN_LOG
         if not left_out.any():
             return self
         return Cells(np.where(left_out, other.starts, self.starts), np.where(left_out, other.lengths, self.lengths))
@@ -224,7 +224,7 @@ class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it 
 
 def cells_differ(buffer: Buffer, old: Cells, new: Cells) -> Bools:
     """Return which cells differ, of the cells' shape. A value the log leaves out does not."""
-    differ = (old.lengths != new.lengths) & (new.lengths != LEFT_OUT)
+    differ = (old.lengths != new.lengths) & (new.lengths != NOT_IN_LOG)
     is_elsewhere = old.starts != new.starts
     undecided = np.flatnonzero((is_elsewhere & (old.lengths == new.lengths) & (new.lengths > 0)).ravel())
     lengths = new.lengths.ravel()[undecided]

@@ -61,7 +61,7 @@ def file_sources(publication: Publication, registered: Iterable[RegisteredArticl
     return [named(it.file_names.source, it.source) for it in registered]
 
 
-def follow(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
+def with_current_names(publication: Publication, registered: Iterable[RegisteredArticle]) -> Publication:
     """Return the publication with the names of now in the place of those that the file has, and no patterns."""
     registered = list(registered)
     publication = with_registered(publication, registered)
@@ -92,7 +92,7 @@ def edits(publication: Publication, registered: Iterable[RegisteredArticle]) -> 
     known, found = list(registered), {}
     own = {it.source for it in publication.articles}
     publication = with_registered(publication, known)
-    for article, now in zip(publication.articles, follow(publication, known).articles, strict=True):
+    for article, now in zip(publication.articles, with_current_names(publication, known).articles, strict=True):
         wanted = []
         if article.source != now.source:
             wanted.append(f"`source: {now.source}` and `destination: {now.destination}`")

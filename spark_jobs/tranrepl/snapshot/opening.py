@@ -18,7 +18,7 @@ from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.publisher.snapshot import needing_registered_tables, renamed_or_dropped
 from tranrepl.settings.publication import Article
-from tranrepl.settings.registered_names import follow
+from tranrepl.settings.registered_names import with_current_names
 from tranrepl.snapshot.definitions import require_in_force
 from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.snapshot import Snapshot
@@ -127,7 +127,7 @@ def open_snapshot(
                 if it.source not in tables:
                     raise renamed_or_dropped(publisher.where, it)
         sizes = {str(it.source): publisher.table_bytes(it) for it in waiting.articles}
-        settings = follow(publication.at(request.subscription), waiting.articles).articles
+        settings = with_current_names(publication.at(request.subscription), waiting.articles).articles
         articles = _described(settings, waiting.articles, tables, sizes)
         if publication.subscription(request.subscription).sequences is False:
             articles = tuple(replace(it, source=it.source.without_sequences()) for it in articles)

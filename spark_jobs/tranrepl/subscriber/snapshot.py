@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from tranrepl.errors import ConfigurationError, FencedError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
-from tranrepl.model.position import next_mark, seqnos_of_one_place
+from tranrepl.model.position import equivalent_watermark, seqnos_of_one_place
 from tranrepl.remedies import FINISH_BATCH
 from tranrepl.settings.publication import Article, PreCreation
 
@@ -145,7 +145,7 @@ def referring(parents: Mapping[str, Iterable[str]], chosen: Iterable[str]) -> fr
 def fence_after(watermark: bytes) -> bytes:
     """Return another watermark that says the same: no delivery that expects the old one can go on, and none is asked to
     apply anything else."""
-    return next_mark(watermark)
+    return equivalent_watermark(watermark)
 
 
 def at_same_position(watermark: bytes, other: bytes) -> bool:

@@ -169,7 +169,7 @@ def test_what_is_committed_before_its_end_is_stored_by_then(site_of_each_kind: S
 def test_a_stop_in_a_long_log_ends_it_after_the_batch_at_hand(
     databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LogReaderRun, "drained_after_request", 0.0)
+    monkeypatch.setattr(LogReaderRun, "shutdown_grace_seconds", 0.0)
     site = audited_site(databases(), tmp_path / "store", SparkHere(), step=5)
     make_transactions(site, 50)
     with heeding_shutdown() as asked:

@@ -6,7 +6,7 @@ import pytest
 
 from support.publishers import PublisherSite, Registered, of_another_kind
 from tranrepl.errors import ConfigurationError, MustBeReinitializedError
-from tranrepl.model.position import FIRST_POSITION, MARKS
+from tranrepl.model.position import FIRST_POSITION, SEQNOS_PER_PLACE
 from tranrepl.publisher.registry import publisher_database
 
 
@@ -50,7 +50,7 @@ def test_a_transaction_leaves_room_for_watermarks_that_say_the_same(site: Publis
     site.server.execute("INSERT INTO t VALUES (1, 'x', NULL)", "INSERT INTO t VALUES (2, 'x', NULL)")
     with site.opened() as publisher:
         seqnos = [it.xact_seqno for it in site.read(publisher)]
-    assert [int.from_bytes(it, "big") % MARKS for it in seqnos] == [0, 0]
+    assert [int.from_bytes(it, "big") % SEQNOS_PER_PLACE for it in seqnos] == [0, 0]
     assert seqnos[0] < seqnos[1]
 
 

@@ -12,7 +12,7 @@ from tranrepl.jobs.shutdown import Shutdown, ShutdownRequest
 
 
 class _Run(AgentRun):
-    drained_after_request = 0.0
+    shutdown_grace_seconds = 0.0
     verb = "done"
 
     def drain(self, *, last: bool) -> None:

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 
 from tranrepl.model.position import (
     FIRST_POSITION,
-    MARKS,
+    SEQNOS_PER_PLACE,
     Position,
     StoredPosition,
-    following,
-    next_mark,
-    preceding,
+    equivalent_watermark,
+    seqno_after,
+    seqno_before,
     seqnos_of_one_place,
 )
 
@@ -33,18 +33,18 @@ def test_positions_sort_as_their_bytes(one: bytes, other: bytes) -> None:
 @given(SEQNOS)
 def test_a_watermark_has_so_many_marks_of_its_place(seqno: bytes) -> None:
     marks, mark = {seqno}, seqno
-    for _ in range(MARKS):
-        mark = next_mark(mark)
+    for _ in range(SEQNOS_PER_PLACE):
+        mark = equivalent_watermark(mark)
         marks.add(mark)
     assert mark == seqno
-    assert len(marks) == MARKS
+    assert len(marks) == SEQNOS_PER_PLACE
     assert {seqnos_of_one_place(it) for it in marks} == {(min(marks), max(marks))}
 
 
 @given(SEQNOS)
 def test_nothing_sorts_between_a_seqno_and_its_neighbours(seqno: bytes) -> None:
-    assert preceding(seqno) < seqno < following(seqno)
-    assert following(preceding(seqno)) == seqno
+    assert seqno_before(seqno) < seqno < seqno_after(seqno)
+    assert seqno_after(seqno_before(seqno)) == seqno
 
 
 @given(SEQNOS)

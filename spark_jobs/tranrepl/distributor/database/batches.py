@@ -228,7 +228,7 @@ class Batches:
                 remove_schema_changes(connection, record, removed[-1].last_xact_seqno)
         return removed
 
-    def unregistered(self, record: PublicationRecord, found: Collection[str], age: timedelta) -> set[str]:
+    def note_unregistered(self, record: PublicationRecord, found: Collection[str], age: timedelta) -> set[str]:
         """Note which folders found in the store are no batches of any publication, as two may share a store. Return
         those that were noted, or were replaced by a merge, so long ago, and forget them: they may be removed."""
         left = msrepl_replaced_folders.c

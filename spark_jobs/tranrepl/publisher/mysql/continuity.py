@@ -10,7 +10,7 @@ import numpy as np
 
 from tranrepl.errors import INCONSISTENT_DISTRIBUTION_DATABASE, DataError, MustBeReinitializedError
 from tranrepl.model.arrays import Ints
-from tranrepl.model.position import MARKS
+from tranrepl.model.position import SEQNOS_PER_PLACE
 from tranrepl.mysql.session import Session, translated_errors
 from tranrepl.publisher.continuity import RegisteredLog
 from tranrepl.publisher.mysql.dump import dumping
@@ -218,7 +218,7 @@ class PassedOver:
 
 def _begin(seqno: bytes) -> int:
     """Return the place at which a transaction begins."""
-    return int.from_bytes(seqno, "big") // MARKS
+    return int.from_bytes(seqno, "big") // SEQNOS_PER_PLACE
 
 
 def _size(event: bytes) -> int:

@@ -12,7 +12,7 @@ from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.model.names import TableName
-from tranrepl.model.position import FIRST_POSITION, MARKS
+from tranrepl.model.position import FIRST_POSITION, SEQNOS_PER_PLACE
 from tranrepl.publisher.changes import Buffer, Cells, Changes, ChangeSet, RefusedChange, Transactions, cells_differ
 from tranrepl.publisher.mysql.charsets import Charsets
 from tranrepl.publisher.mysql.column_types import is_of_type
@@ -340,7 +340,7 @@ def transactions(block: EventBlock) -> Transactions:
         times[tagged] = [tagged_commit_time(block.body(at)) for at in begins[tagged].tolist()]
     return Transactions(
         starts,
-        np.concatenate([[0], place * MARKS]),
+        np.concatenate([[0], place * SEQNOS_PER_PLACE]),
         np.concatenate([[0], times]),
         np.concatenate([[False], np.ones(len(begins), dtype=np.bool_)]),
     )

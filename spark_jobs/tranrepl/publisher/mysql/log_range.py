@@ -15,7 +15,7 @@ from tranrepl.model.arrays import Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
 from tranrepl.model.names import TableName
-from tranrepl.model.position import MARKS, Position
+from tranrepl.model.position import SEQNOS_PER_PLACE, Position
 from tranrepl.model.schema_change import SchemaChange
 from tranrepl.mysql.session import connect
 from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, PlacedSchemaChange, RefusedChange, Transactions
@@ -290,7 +290,7 @@ class Reading:
         reached = self._bytes + np.cumsum(sizes) >= limits.message_bytes
         reached |= self._transactions + np.arange(1, len(begins) + 1) >= limits.transactions
         if limits.stop_at is not None:
-            reached |= begins * MARKS >= int.from_bytes(limits.stop_at, "big")
+            reached |= begins * SEQNOS_PER_PLACE >= int.from_bytes(limits.stop_at, "big")
         first = int(np.flatnonzero(reached)[0]) + 1 if reached.any() else len(begins)
         self.is_limited = bool(reached.any()) and first <= count
         count = first if self.is_limited else count
@@ -329,7 +329,7 @@ class Reading:
         begin = int(_begin_places(block, groups.begins[-1:])[0])
         return LogPart(
             changes,
-            last_commit=(begin * MARKS).to_bytes(XACT_SEQNO_BYTES, "big"),
+            last_commit=(begin * SEQNOS_PER_PLACE).to_bytes(XACT_SEQNO_BYTES, "big"),
             end=position_of(int(block.places[last])),
             transactions=count,
             message_bytes=size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tranrepl.model.position import MARKS, POSITION_BYTES, Position
+from tranrepl.model.position import POSITION_BYTES, SEQNOS_PER_PLACE, Position
 from tranrepl.publisher.mysql.events import OFFSET_BITS
 
 FIRST_EVENT = 4
@@ -18,11 +18,11 @@ NO_END = Position(((1 << 63) - 1).to_bytes(POSITION_BYTES, "big"))
 
 def position_of(place: int) -> Position:
     """Return a place in the log as neutral code has it."""
-    return Position((place * MARKS).to_bytes(POSITION_BYTES, "big"))
+    return Position((place * SEQNOS_PER_PLACE).to_bytes(POSITION_BYTES, "big"))
 
 
 def place_of(position: Position) -> int:
-    return int.from_bytes(position.value, "big") // MARKS
+    return int.from_bytes(position.value, "big") // SEQNOS_PER_PLACE
 
 
 def place_at(file: int, offset: int) -> int:

@@ -18,7 +18,7 @@ from tranrepl.model.arrays import Bools, Bytes, Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import Operation
 from tranrepl.publisher.changes import (
-    LEFT_OUT,
+    NOT_IN_LOG,
     NULL,
     Buffer,
     Cells,
@@ -290,7 +290,7 @@ def _deleted(buffer: Buffer, layout: Layout, tuples: Ints) -> Cells:
     if only_key.any():
         key = np.zeros(len(layout.positions), dtype=np.bool_)
         key[list(layout.article.key_positions)] = True
-        before.lengths[only_key[:, None] & ~key] = LEFT_OUT
+        before.lengths[only_key[:, None] & ~key] = NOT_IN_LOG
     return before
 
 
@@ -325,7 +325,7 @@ def _update_images(buffer: Buffer, layout: Layout, kind: int, tuples: Ints) -> t
     if kind == ord("O") and old is not None:
         changed = cells_differ(buffer, old, new)
     else:
-        changed = new.lengths != LEFT_OUT
+        changed = new.lengths != NOT_IN_LOG
         old = _key_cells(layout, old, new)
         key = list(layout.article.key_positions)
         changed[:, key] = cells_differ(buffer, old.columns(key), new.columns(key))
@@ -336,7 +336,7 @@ def _key_cells(layout: Layout, old: Cells | None, new: Cells) -> Cells:
     """Return the before image of an UPDATE whose old row is not in the log: the key alone, new where it did not
     change."""
     source = new if old is None else old
-    lengths = np.full_like(source.lengths, LEFT_OUT)
+    lengths = np.full_like(source.lengths, NOT_IN_LOG)
     key = list(layout.article.key_positions)
     lengths[:, key] = source.lengths[:, key]
     return Cells(source.starts, lengths)
@@ -357,7 +357,7 @@ def _read_tuples(buffer: Buffer, layout: Layout, at: Ints) -> tuple[Cells, Ints]
             at = at + 5 + length
             continue
         starts[:, column] = at + np.where(is_text, 5, 1)
-        lengths[:, column] = np.where(is_text, length, np.where(kind == ord("u"), LEFT_OUT, NULL))
+        lengths[:, column] = np.where(is_text, length, np.where(kind == ord("u"), NOT_IN_LOG, NULL))
         at = at + np.where(is_text, 5 + length, 1)
     return Cells(starts[:, layout.positions], lengths[:, layout.positions]), at
 

@@ -14,7 +14,7 @@ import pytest
 from tranrepl.errors import DataError
 from tranrepl.model.article import PublishedColumn, RegisteredArticle
 from tranrepl.model.names import TableName
-from tranrepl.model.position import MARKS
+from tranrepl.model.position import SEQNOS_PER_PLACE
 from tranrepl.publisher.changes import Buffer, Cells, Changes, RefusedChange
 from tranrepl.publisher.mysql.charsets import Charsets
 from tranrepl.publisher.mysql.decoding import Decoder
@@ -201,7 +201,7 @@ def test_each_group_decodes_to_what_was_committed(file: str) -> None:
             continue
         changes = decoder.changes(one)
         assert _rows(changes) == expected
-        assert changes.transactions.seqno.tolist() == [0, _place(group["position"]) * MARKS]
+        assert changes.transactions.seqno.tolist() == [0, _place(group["position"]) * SEQNOS_PER_PLACE]
         time = group.get("commit_microseconds") or group["commit_time"] * 1_000_000
         assert changes.transactions.time.tolist()[1] == time
 
