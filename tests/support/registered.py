@@ -17,4 +17,4 @@ def empty_definition(table: TableName) -> TableDefinition:
 def unused_fields(table: TableName) -> dict[str, Any]:
     """Return the fields of a registered article that say how the table and the file were."""
     names = ArticleNames(source=table, columns=None, filter=None, lob_columns=())
-    return {"definition": empty_definition(table), "file_names": names}
+    return {"source_definition": empty_definition(table), "file_names": names}

@@ -58,7 +58,7 @@ def _missing(
 ) -> str | None:
     if not subscriber.has_destination(article.destination_table):
         return f"table {article.destination_table}"
-    division = applied.definition.division
+    division = applied.source_definition.division
     # Others are new: the Publisher's log brings their rows.
     had = {it.table for it in division.partitions} if division is not None else set()
     lacking = subscriber.lacking_partitions(article, table)

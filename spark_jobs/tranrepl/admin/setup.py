@@ -170,7 +170,7 @@ def _changed(
 def _is_changed(known: RegisteredArticle, wanted: RegisteredArticle, *, follows: bool) -> bool:
     return (
         not wanted.same_definition(known)
-        or is_altered(known.definition, wanted.definition)
+        or is_altered(known.source_definition, wanted.source_definition)
         or why_unknown(known, wanted, follows=follows) is not None
     )
 

@@ -119,7 +119,7 @@ def _altered(
         is_there = table is not None and table.object_id == known.source_object_id
         name = article.source if is_there else _name_now(publisher, known)
         defined = None if table is None else table.definition
-        altered = defined is not None and is_altered(known.definition, defined)
+        altered = defined is not None and is_altered(known.source_definition, defined)
         if name is not None and (name != known.source or altered):
             yield UnreadAlteration(article, known, name, tuple(_gone(table, known)))
 
@@ -129,9 +129,9 @@ def _name_now(publisher: Publisher, known: RegisteredArticle) -> TableName | Non
 
 
 def _gone(table: TableDescription | None, known: RegisteredArticle) -> Iterator[str]:
-    if table is None or table.definition is None or known.definition is None:
+    if table is None or table.definition is None or known.source_definition is None:
         return
-    for it in known.definition.columns:
+    for it in known.source_definition.columns:
         now = table.definition.by_ordinal.get(it.ordinal)
         if now is None:
             yield f"column {it.name} was dropped"

@@ -180,7 +180,7 @@ def _shares_store(connection: sa.Connection, record: PublicationRecord) -> bool:
 def _partitions(articles: Iterable[RegisteredArticle]) -> dict[int, bool]:
     found: dict[int, bool] = {}
     for article in articles:
-        file, division = article.file, article.definition.division
+        file, division = article.source_file, article.source_definition.division
         if file is not None:
             found |= dict.fromkeys((file.partitions or {}).keys() - found.keys(), False)
         if division is not None:

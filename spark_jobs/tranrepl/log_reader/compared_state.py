@@ -46,5 +46,5 @@ class ComparedState:
 
 
 def _is_to_be_asked_about(article: RegisteredArticle) -> bool:
-    partitions = article.file.partitions if article.file is not None else None
+    partitions = article.source_file.partitions if article.source_file is not None else None
     return article.source != article.file_names.source or any(it.gone for it in (partitions or {}).values())

@@ -26,7 +26,8 @@ def differing(opened: OpenLogReader, articles: Sequence[RegisteredArticle]) -> b
     except ConfigurationError:
         return True
     return any(
-        unseen_change(it.model_copy(update={"file": files[it.source_object_id].of(_ordinals(it))}), it) is not None
+        unseen_change(it.model_copy(update={"source_file": files[it.source_object_id].of(_ordinals(it))}), it)
+        is not None
         for it in articles
     )
 
@@ -52,7 +53,8 @@ def reinitialize_rewritten(
     without_partitions = {it.source for it in publication.articles if it.partitions is Partitions.NONE}
     for article in articles:
         file = files[article.source_object_id].of(_ordinals(article))
-        now = article.model_copy(update={"file": file.with_gone(article.file).without_read(read_to, end_of_log)})
+        file = file.with_gone(article.source_file).without_read(read_to, end_of_log)
+        now = article.model_copy(update={"source_file": file})
         unseen = unseen_change(now, article)
         if unseen is not None:
             done += reinitialize_or_stop(
@@ -73,9 +75,9 @@ def _new_partitions(
     opened: OpenLogReader, publication: Publication, known: RegisteredArticle, now: RegisteredArticle
 ) -> list[str]:
     """Return what to do for partitions that Subscribers are to have too, where the log does not announce them."""
-    if known.file is None or now.file is None:
+    if known.source_file is None or now.source_file is None:
         return []
-    new = [str(it.table) for number, it in now.file.attached.items() if number not in known.file.attached]
+    new = [str(it.table) for number, it in now.source_file.attached.items() if number not in known.source_file.attached]
     if not new or (publication.replicate_ddl and opened.publisher.schema_changes.why_not_captured() is None):
         return []
     return [f"article {now.source}: partition {', '.join(new)} is new: `tranrepl setup FILE` makes it at Subscribers"]

@@ -143,7 +143,7 @@ class SchemaFollower:
         return [(change, after) for _, change, after in steps(before, new, columns, reason, numbers)]
 
     def _collations(self, article: RegisteredArticle) -> Mapping[int, str]:
-        numbers = {it.collation_oid for it in article.definition.columns if it.collation_oid is not None}
+        numbers = {it.collation_oid for it in article.source_definition.columns if it.collation_oid is not None}
         return {number: name for number in numbers if (name := self._collation(number)) is not None}
 
     def reinitialize(self, read: LogRead, articles: Sequence[RegisteredArticle]) -> list[str]:

@@ -73,12 +73,12 @@ class RegisteredArticle(BaseModel):
     """Row filter, a condition in the Publisher's SQL."""
     update_policy: UpdatePolicy = UpdatePolicy.PAIRS
     truncate: Truncation = Truncation.REPLICATE
-    file: TableFile | None = None
+    source_file: TableFile | None = None
     """The table's file when it was last looked at, with the published columns; None where nobody has yet."""
     begins_after: StoredPosition = FIRST_POSITION
     """Position at which the article was reinitialized, at every subscription: changes committed before it that do not
     fit the definition are skipped."""
-    definition: TableDefinition
+    source_definition: TableDefinition
     """The source table as setup found it, or the last schema change left it; whether or not they are replicated."""
     file_names: ArticleNames
     """The names in the article's file when setup last read it."""
@@ -138,11 +138,11 @@ class RegisteredArticle(BaseModel):
         the table's file that are gone, and where the article was reinitialized."""
         earlier = {column.ordinal: column for column in before.columns}
         columns = tuple(_succeeding(it, earlier.get(it.ordinal)) for it in self.columns)
-        file = None if self.file is None else self.file.with_partitions_of(before.file)
-        return self.model_copy(update={"columns": columns, "file": file, "begins_after": before.begins_after})
+        file = None if self.source_file is None else self.source_file.with_partitions_of(before.source_file)
+        return self.model_copy(update={"columns": columns, "source_file": file, "begins_after": before.begins_after})
 
     def _definition(self) -> dict[str, object]:
-        unlike = ("article_id", "file", "begins_after", "definition", "file_names")
+        unlike = ("article_id", "source_file", "begins_after", "source_definition", "file_names")
         return {name: getattr(self, name) for name in type(self).model_fields if name not in unlike}
 
 

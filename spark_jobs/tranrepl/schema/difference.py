@@ -115,7 +115,7 @@ _OUTDATED = Stop(
 
 def difference(before: RegisteredArticle, now: AlteredTable, dialect: PublisherDialect) -> Change | Reinitialize | Stop:
     """Return what becomes of an article, of which the log has this message. Its definition is known."""
-    defined = before.definition
+    defined = before.source_definition
     if defined is None or now.is_outdated(defined):
         return _OUTDATED
     after = definition_after(defined, now)
@@ -179,10 +179,10 @@ class _Difference:
             changed = changed.model_copy(update={"begins_after": self.now.holds_from})
         is_new = bool(columns or labels or partitions or reason) or not changed.same_definition(self.article)
         if not is_new:
-            changed = self.article.model_copy(update={"definition": self.now})
+            changed = self.article.model_copy(update={"source_definition": self.now})
         else:
             changed = _without_earlier(changed, self._file_after())
-        changed = changed.model_copy(update={"file": self.partitions.file(changed.file)})
+        changed = changed.model_copy(update={"source_file": self.partitions.file(changed.source_file)})
         notes = (*self.columns.notes(), *self._table_notes(), *self.partitions.notes())
         if reason is None:
             return Change(changed, columns, labels, partitions, notes, is_new)
@@ -305,19 +305,19 @@ class _Difference:
                 "source": now.name,
                 "columns": columns,
                 "filter": row_filter,
-                "definition": now,
+                "source_definition": now,
             }
         )
 
     def _file_after(self) -> Mapping[str, object]:
         """Return what is known of the table's file: nothing where it is another one, but for its partitions, and
         nothing of changed columns."""
-        file = self.article.file
+        file = self.article.source_file
         if file is None:
-            return {"file": None}
+            return {"source_file": None}
         if self.altered.rewrite is not Rewrite.NONE:
-            return {"file": None if file.partitions is None else file.of([])}
-        return {"file": file.of([it for it in file.columns if it in self.columns.untouched])}
+            return {"source_file": None if file.partitions is None else file.of([])}
+        return {"source_file": file.of([it for it in file.columns if it in self.columns.untouched])}
 
 
 def _fields(model: BaseModel) -> dict[str, object]:

@@ -205,7 +205,7 @@ def removes_rows(article: RegisteredArticle) -> bool:
 def emptied_partitions(article: RegisteredArticle, object_ids: Collection[int]) -> Sequence[PartitionChange] | None:
     """Return what a TRUNCATE of some partitions does at the Subscribers; None where it is not known of each which rows
     it had."""
-    division = article.definition.division
+    division = article.source_definition.division
     if division is None:
         return None
     table = DividedTable(article.source_object_id, division)

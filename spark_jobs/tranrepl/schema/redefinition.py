@@ -27,14 +27,14 @@ DESTINATION_CHANGED = "its destination was changed to another table"
 def redefined(before: RegisteredArticle, wanted: RegisteredArticle) -> RegisteredArticle | None:
     """Return the article as it is defined from setup's message on, `article_id` as before; None where its table was
     altered or renamed after setup had looked at it: then it stays as it is."""
-    known, now = before.definition, wanted.definition
+    known, now = before.source_definition, wanted.source_definition
     new = wanted.succeeding(before).model_copy(update={"article_id": before.article_id})
     if known.holds_from <= now.holds_from:
         return new
     # Setup itself may have made the replica identity full meanwhile.
     unlike = {name: getattr(known, name) for name in ("holds_from", "altered_by", "replica_identity")}
     is_same = now.model_copy(update=unlike) == known
-    return new.model_copy(update={"definition": known, "file": before.file}) if is_same else None
+    return new.model_copy(update={"source_definition": known, "source_file": before.source_file}) if is_same else None
 
 
 def is_altered(known: TableDefinition, now: TableDefinition) -> bool:
@@ -57,18 +57,18 @@ def why_unknown(before: RegisteredArticle, new: RegisteredArticle, *, follows: b
         return f"column {', '.join(gained)} was added to it"
     if new.filter != before.filter:
         return "its row filter changed"
-    labels = LabelDifference(before, before.definition, new.definition).why_unknown()
+    labels = LabelDifference(before, before.source_definition, new.source_definition).why_unknown()
     reason = unseen_change(new, before) or labels or (_NEW_KEY if follows and has_new_key(before, new) else None)
     return reason or (DESTINATION_CHANGED if new.destination != before.destination else None)
 
 
 def unseen_change(article: RegisteredArticle, known: RegisteredArticle) -> str | None:
     """Return what became of the rows of the article's table that the log does not show; None where nothing did."""
-    if article.file is None or known.file is None:
+    if article.source_file is None or known.source_file is None:
         return None
-    if not article.file.holds_partitions_of(known.file):
+    if not article.source_file.holds_partitions_of(known.source_file):
         return _PARTITIONS_CHANGED
-    return None if article.file.holds_values_of(known.file) else _REWRITTEN
+    return None if article.source_file.holds_values_of(known.source_file) else _REWRITTEN
 
 
 def late_columns(
@@ -76,7 +76,7 @@ def late_columns(
 ) -> tuple[ColumnChange, ...]:
     """Return what is done to the Subscribers' columns where the table has another key or type, which nobody captured.
     `collations`: names by the catalogue's numbers."""
-    old, now = before.definition, new.definition
+    old, now = before.source_definition, new.source_definition
     if before.destination != new.destination:
         return ()
     found = AlteredTable(new.source_object_id, SETUP_TAG, now, Subject.OTHER, collations=collations)

@@ -50,8 +50,8 @@ def registered_article(
         filter=article.filter,
         update_policy=article.update_policy,
         truncate=article.truncate,
-        file=file,
-        definition=_definition(table),
+        source_file=file,
+        source_definition=_definition(table),
         file_names=file_names(article),
         destinations=tuple(sorted(article.destinations.items())),
     )

@@ -62,7 +62,7 @@ def require_labels(publisher: Publisher, articles: Iterable[RegisteredArticle]) 
     have labels that the Subscriber's types only get by a schema change."""
     if publisher.schema_changes.why_not_captured() is not None:
         return
-    followed = [it for it in articles if it.definition.enumerated]
+    followed = [it for it in articles if it.source_definition.enumerated]
     tables = publisher.describe([it.source for it in followed]) if followed else {}
     for it in followed:
         if it.source in tables:
@@ -79,7 +79,7 @@ def _require_columns(publisher: Publisher, it: SnapshotArticle, table: TableDesc
 def _require_definition(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
     """Raise TransientError where the log reader will register another definition for what the table is already. Its
     change comes before the snapshot, and so is passed over: none that follows would begin with the table's."""
-    known, now = it.article.definition, table.definition
+    known, now = it.article.source_definition, table.definition
     if known is None or now is None or publisher.schema_changes.why_not_captured() is not None:
         return
     columns = known.by_ordinal
@@ -112,7 +112,7 @@ def _partitions(table: TableDefinition) -> set[tuple[int, str]]:
 def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
     if it.settings.partitions is Partitions.NONE:
         return
-    known, now = it.article.definition.division, table.definition.division if table.definition is not None else None
+    known, now = it.article.source_definition.division, None if table.definition is None else table.definition.division
     if known is None or now is None:
         return
     there = {(partition.object_id, partition.attached) for partition in known.partitions}
@@ -122,7 +122,7 @@ def _require_partitions(publisher: Publisher, it: SnapshotArticle, table: TableD
 
 
 def _require_labels(publisher: Publisher, article: RegisteredArticle, table: TableDescription) -> None:
-    known, now = article.definition, table.definition
+    known, now = article.source_definition, table.definition
     if known is None or now is None:
         return
     registered = {of.oid: of.labels for column in known.columns for of in column.types or ()}

@@ -197,7 +197,7 @@ class _Loading:
                 by_name[it.name] = holder.ranges(it.article, None if it.name in order.at_once else each)
             self._ranges = [it for ranges in by_name.values() for it in ranges]
             # Labels are looked at when all is loaded: until then nobody knows of these rows that they are right.
-            labelled = {it.name for it in plan.articles if it.article.definition and it.article.definition.enumerated}
+            labelled = {it.name for it in plan.articles if it.article.source_definition.enumerated}
             self._expect({name: ranges for name, ranges in by_name.items() if name not in labelled})
             with self._same_labels(), self._reporting():
                 for level in order.levels:

@@ -61,7 +61,7 @@ def takes_whole_table(article: RegisteredArticle) -> bool:
         return True
     if article.filter is not None or article.del_cmd.method is Method.NONE:
         return False
-    return article.definition.division is not None or article.truncate is Truncation.REPLICATE
+    return article.source_definition.division is not None or article.truncate is Truncation.REPLICATE
 
 
 def sharing_problems(

@@ -62,10 +62,10 @@ def test_definitions_hold_from_no_position_of_a_log_that_is_forgotten(site: Site
     with site.topology.distributor() as database:
         record = database.publications.get("purchasing")
         (known,) = database.articles.registered(record)
-        assert known.definition.holds_from > FIRST_POSITION
+        assert known.source_definition.holds_from > FIRST_POSITION
         database.publications.forget_log(record, {})
         (left,) = database.articles.registered(record)
-    assert left.definition == known.definition.model_copy(update={"holds_from": FIRST_POSITION})
+    assert left.source_definition == known.source_definition.model_copy(update={"holds_from": FIRST_POSITION})
 
 
 def test_a_schema_change_is_registered_with_its_definitions_and_forgotten(site: Site) -> None:

@@ -84,7 +84,7 @@ def _article(
         upd_cmd=statement,
         del_cmd=statement,
         filter=row_filter,
-        definition=before,
+        source_definition=before,
         file_names=ArticleNames(
             source=_NAME, columns=None if columns is None else tuple(columns), filter=row_filter, lob_columns=("a",)
         ),
@@ -187,7 +187,7 @@ def test_an_article_with_chosen_columns_gains_none() -> None:
     change = _change(_table(_ID, _A, _B, _C), columns=["id", "a"])
     assert (change.columns, change.is_new, change.article.article_id) == ((), False, 7)
     assert change.notes == ("column c is not among the article's columns",)
-    assert change.article.definition == _table(_ID, _A, _B, _C)
+    assert change.article.source_definition == _table(_ID, _A, _B, _C)
 
 
 def test_a_generated_column_is_added_but_does_not_travel() -> None:
@@ -333,14 +333,14 @@ _KEYED = [it.model_copy(update={"key_ordinal": 1 if it.ordinal == 3 else None}) 
         ({}, None, []),
         ({"filter": "b > 1"}, "its row filter changed", []),
         ({"destination": TableName("public", "other")}, "its destination was changed to another table", []),
-        ({"columns": _WANTED.columns[:2], "definition": _table(_ID, _A, **_LATER)}, None, []),
+        ({"columns": _WANTED.columns[:2], "source_definition": _table(_ID, _A, **_LATER)}, None, []),
         (
-            {"columns": _KEYED, "definition": _table(_ID, _A, _B, unique=(_OTHER_KEY,), **_LATER)},
+            {"columns": _KEYED, "source_definition": _table(_ID, _A, _B, unique=(_OTHER_KEY,), **_LATER)},
             "its primary key is another one",
             [],
         ),
         (
-            {"definition": _table(_ID, _A.model_copy(update={"type_oid": _VARCHAR}), _B, **_LATER)},
+            {"source_definition": _table(_ID, _A.model_copy(update={"type_oid": _VARCHAR}), _B, **_LATER)},
             None,
             [ColumnAction.RETYPE],
         ),
@@ -364,7 +364,7 @@ def test_a_table_that_was_altered_after_setup_had_looked_at_it_keeps_its_definit
     assert redefined(renamed, _WANTED) is None
     same = redefined(_article(before=_table(_ID, _A, _B, **_LATER)), _WANTED)
     assert same is not None
-    assert same.definition == _table(_ID, _A, _B, **_LATER)
+    assert same.source_definition == _table(_ID, _A, _B, **_LATER)
 
 
 def test_a_renamed_type_is_told() -> None:
@@ -379,7 +379,7 @@ def test_defaults_that_are_not_told_stay_as_they_were() -> None:
     altered = AlteredTable(100, "ALTER TYPE", _BEFORE, Subject.TYPE, is_locked=False)
     change = difference(_article(before=before), altered, PostgresDialect())
     assert isinstance(change, Change)
-    assert (change.notes, change.article.definition) == ((), before)
+    assert (change.notes, change.article.source_definition) == ((), before)
 
 
 _PAIRS = [_column(2, "a", _OWN, types=(DefinedType(oid=_OWN, name="public.pair", form=it),)) for it in ("two", "three")]

@@ -185,7 +185,7 @@ def test_a_column_that_a_unique_index_may_read_keeps_its_room() -> None:
         unique=(UniqueConstraint.model_validate({**index, "columns": [0]}),),
     )
     columns = tuple(it.model_copy(update={"unique": True}) for it in new.columns)
-    new = new.model_copy(update={"columns": columns, "definition": definition})
+    new = new.model_copy(update={"columns": columns, "source_definition": definition})
     of_table = change(_article(ID, NAME), new, retyped(text))
     plan = column_plan(_TYPES, of_table, _article(ID, NAME), new, _THERE, "Subscriber reporting")
     assert [it.in_words() for it in plan.steps] == ["ALTER COLUMN name TYPE longtext"]

@@ -285,9 +285,9 @@ def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
         filter=fields["filter_clause"],
         update_policy=fields["update_policy"],
         truncate=fields["truncate"],
-        file=_FILE.validate_json(fields["source_file"] or "null"),
+        source_file=_FILE.validate_json(fields["source_file"] or "null"),
         begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
-        definition=TableDefinition.model_validate_json(fields["source_definition"]),
+        source_definition=TableDefinition.model_validate_json(fields["source_definition"]),
         file_names=ArticleNames.model_validate_json(fields["file_names"]),
         destinations=tuple(sorted(_DESTINATIONS.validate_json(fields["destinations"]).items())),
     )
@@ -320,9 +320,9 @@ def _places(article: RegisteredArticle) -> dict[str, str]:
 
 def _renewed_values(article: RegisteredArticle) -> dict[str, object]:
     return {
-        "source_file": article.file.model_dump(mode="json") if article.file is not None else None,
+        "source_file": article.source_file.model_dump(mode="json") if article.source_file is not None else None,
         "begins_after": article.begins_after.value,
-        "source_definition": article.definition.model_dump(mode="json"),
+        "source_definition": article.source_definition.model_dump(mode="json"),
         **_file_names(article),
     }
 

@@ -396,7 +396,7 @@ class Reading:
         if not found or any(it.effect not in (Effect.ALTERED, Effect.INDEXED) for it in found):
             return None
         articles = [by_table[it.table] for it in found]
-        news = [it for it in articles if place_of(it.definition.holds_from) < end]
+        news = [it for it in articles if place_of(it.source_definition.holds_from) < end]
         if not news:
             return Followed()
         if not stands_alone:

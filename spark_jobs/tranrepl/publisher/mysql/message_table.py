@@ -70,7 +70,7 @@ def message_article() -> RegisteredArticle:
         ins_cmd=nothing,
         upd_cmd=nothing,
         del_cmd=nothing,
-        definition=TableDefinition(
+        source_definition=TableDefinition(
             name=MESSAGES, replica_identity="full", persistence="permanent", columns=(), unique=()
         ),
         file_names=ArticleNames(source=MESSAGES, columns=None, filter=None, lob_columns=()),

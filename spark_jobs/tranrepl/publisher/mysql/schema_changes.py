@@ -179,11 +179,11 @@ def _change(query: Query, article: RegisteredArticle, now: _Now, tag: str) -> Ch
     if unread:
         way_on = f"leave column {unread[0]} out of the article's `columns`, or give it another type"
         raise Stop(f"column {unread[0]} has a type whose values cannot be read", way_on).error(article, tag)
-    added = [it.name for it in definition.columns if it.ordinal not in article.definition.by_ordinal]
+    added = [it.name for it in definition.columns if it.ordinal not in article.source_definition.by_ordinal]
     reason = _AGAIN if now.again else why_rows_unknown(query, [it.name for it in definition.columns], added)
     reason = reason or _why_filled(article, definition)
     if reason is None or change.rows_unknown is not None:
-        notes = (*change.notes, *notes_of_what_stays(article.definition, altered))
+        notes = (*change.notes, *notes_of_what_stays(article.source_definition, altered))
         return change if change.is_new else replace(change, notes=notes)
     begun = change.article.model_copy(update={"begins_after": definition.holds_from})
     return Reinitialize(begun, change.columns, notes=change.notes, is_new=True, reason=reason)
@@ -191,7 +191,7 @@ def _change(query: Query, article: RegisteredArticle, now: _Now, tag: str) -> Ch
 
 def _why_filled(article: RegisteredArticle, now: TableDefinition) -> str | None:
     """Return why the server may have given rows a value that had none; None where it has not."""
-    before = article.definition.by_ordinal
+    before = article.source_definition.by_ordinal
     for it in now.columns:
         known = before.get(it.ordinal)
         if known is not None and (it.not_null, it.is_identity) > (known.not_null, known.is_identity):

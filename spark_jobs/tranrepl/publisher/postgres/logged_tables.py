@@ -304,7 +304,7 @@ class _BatchReading:
         article = self.tables.articles.article(altered.object_id)
         if article is None or not _is_news(article, commit_lsn):
             return
-        before = article.definition
+        before = article.source_definition
         if isinstance(altered, AlteredPartitions):
             altered = altered.of(before)
         latest = self._same_change(article, index, commit_lsn)
@@ -403,12 +403,12 @@ class _BatchReading:
     def _refuse_without_key(self) -> None:
         for object_id, latest in self._latest.items():
             article = self.tables.articles.article(object_id)
-            if article is not None and not article.definition.key:
+            if article is not None and not article.source_definition.key:
                 self.batch.end, self.batch.problem = latest.index, SchemaStop(NO_KEY.error(article, latest.tag))
 
     def _refuse_without_key_of(self, article: RegisteredArticle) -> None:
         latest = self._latest.get(article.source_object_id)
-        if latest is not None and not article.definition.key:
+        if latest is not None and not article.source_definition.key:
             raise SchemaStop(NO_KEY.error(article, latest.tag))
 
     def _use(self, index: int, layout: Layout) -> None:
@@ -426,13 +426,13 @@ class _BatchReading:
 
 def _is_news(article: RegisteredArticle, commit_lsn: int) -> bool:
     """Return whether a schema change that commits there is not in the article's definition already."""
-    return commit_lsn >= lsn_of(article.definition.holds_from)
+    return commit_lsn >= lsn_of(article.source_definition.holds_from)
 
 
 def _is_table(article: RegisteredArticle, gone: UnpublishedTable) -> bool:
     if gone.object_id is not None:
         return article.source_object_id == gone.object_id
-    return article.definition.name == gone.name
+    return article.source_definition.name == gone.name
 
 
 def _notices(source: object, notes: Sequence[str]) -> list[str]:

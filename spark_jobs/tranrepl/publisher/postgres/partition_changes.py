@@ -44,7 +44,7 @@ class PublishedRelations:
 
     def replace(self, article: RegisteredArticle) -> None:
         """Let a definition be in force in the place of its article's earlier one, also for partitions that are new."""
-        division = article.definition.division
+        division = article.source_definition.division
         new = [it.object_id for it in division.partitions if it.holds_rows] if division is not None else []
         for number in [*self.of_article(article), *new]:
             self._by_table[number] = article
@@ -97,7 +97,7 @@ class PublishedRelations:
         return found
 
     def _are_all(self, article: RegisteredArticle, emptied: Sequence[int]) -> bool:
-        known = article.file.partitions if article.file is not None and article.file.partitions is not None else {}
+        known = {} if article.source_file is None else article.source_file.partitions or {}
         gone = {number for number, it in known.items() if it.gone}
         below = {number for number, it in self._by_table.items() if it.source_object_id == article.source_object_id}
         return below - gone - {article.source_object_id} <= set(emptied)
@@ -138,7 +138,7 @@ def _is_passed_over(article: RegisteredArticle, commit_lsn: int) -> bool:
 
 def emptied_mismatch(article: RegisteredArticle, emptied: Sequence[int]) -> RelationMismatch:
     """Return the problem of a TRUNCATE that leaves open which rows the article has now."""
-    known = article.file.partitions if article.file is not None and article.file.partitions is not None else {}
+    known = {} if article.source_file is None else article.source_file.partitions or {}
     names = ", ".join(sorted(str(known[it].table) for it in emptied if it in known)) or "made since the last run"
     reason = f"partition {names} was truncated by itself"
     return RelationMismatch(article, article.source, reason, rows_unknown=reason)

@@ -91,7 +91,7 @@ def partitions(session: Session, roots: Collection[int]) -> list[Partition]:
 
 def partitioned(articles: Iterable[RegisteredArticle]) -> list[RegisteredArticle]:
     """Return the articles whose tables are partitioned."""
-    return [it for it in articles if it.file is not None and it.file.partitions is not None]
+    return [it for it in articles if it.source_file is not None and it.source_file.partitions is not None]
 
 
 def articles_by_table(
@@ -103,7 +103,7 @@ def articles_by_table(
     by_table = {
         number: article
         for article in by_root.values()
-        for number in [article.source_object_id, *(article.file.partitions or {} if article.file else {})]
+        for number in [article.source_object_id, *(article.source_file.partitions or {} if article.source_file else {})]
     }
     return by_table | {it.object_id: by_root[it.root] for it in found}
 

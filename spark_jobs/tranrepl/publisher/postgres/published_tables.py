@@ -149,7 +149,7 @@ def judged_files(
     for article in articles:
         table = tables[article.source_object_id]
         file = table.file
-        known = article.file.attached if article.file is not None else {}
+        known = article.source_file.attached if article.source_file is not None else {}
         empty = {
             number: file.partitions[number].model_copy(update={"made_empty": not it.partition.had_rows(session)})
             for number, it in table.partitions.items()

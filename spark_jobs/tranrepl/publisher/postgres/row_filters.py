@@ -108,7 +108,7 @@ def filter_positions(article: RegisteredArticle) -> tuple[int, ...]:
 def _labels_read(article: RegisteredArticle) -> dict[int, tuple[str, ...]]:
     """Return the labels of the enumerated types that columns of the article's filter are made of, by the types'
     numbers."""
-    known = article.definition.by_ordinal
+    known = article.source_definition.by_ordinal
     columns = [known.get(article.columns[at].ordinal) for at in filter_positions(article)]
     types = [of for it in columns if it is not None for of in it.types or ()]
     return {it.oid: it.labels for it in types if it.labels is not None}

@@ -381,7 +381,7 @@ def _last_name(column: str, changes: Iterable[ColumnChange]) -> str | None:
 def _is_unique(article: RegisteredArticle, column: PublishedColumn) -> bool:
     """Return whether a unique index has the column. What a condition or an expression of one reads is not known, so
     that an article says of each column that it may be one of them."""
-    return any(column.ordinal in it.columns for it in article.definition.unique)
+    return any(column.ordinal in it.columns for it in article.source_definition.unique)
 
 
 def _is_shorter(made: TypeEngine[Any], before: TypeEngine[Any]) -> bool:

@@ -181,7 +181,7 @@ class PartitionsApply:
             yield dropped
 
     def _destination(self, table: TableName) -> TableName:
-        return partition_destination(self._article.definition.name, self._article.destination, table)
+        return partition_destination(self._article.source_definition.name, self._article.destination, table)
 
     def _find(self, path: Sequence[PartitionPlace]) -> TableName | None:
         """Return the partition of that place; the destination itself, where the path is empty."""

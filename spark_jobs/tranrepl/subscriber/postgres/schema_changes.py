@@ -164,7 +164,7 @@ def _require_types(session: Session, where: str, change: SchemaChange, new: Regi
     one that runs the code of others."""
     for part in change.columns:
         chosen = part.action in (ColumnAction.ADD, ColumnAction.RETYPE) and part.generation_expression is None
-        columns = () if new.definition is None else new.definition.columns
+        columns = () if new.source_definition is None else new.source_definition.columns
         needed = next(([it] for it in columns if it.type_name == part.type_name), [])
         missing = missing_types(session, needed) if chosen else []
         if missing:
