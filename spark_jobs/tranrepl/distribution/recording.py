@@ -138,7 +138,7 @@ def _last_passed(pending: Sequence[PendingToken], after: bytes, last: bytes, bef
 
 @dataclass(frozen=True, slots=True)
 class SkippedCommands:
-    """It travels pickled with the delivery, password and all."""
+    """Records the commands that a delivery skips. Spark's tasks get it pickled, with the password."""
 
     connection: Connection
     """The distribution database's."""

@@ -1,7 +1,7 @@
 """When a continuous agent shuts down: at its time, or sooner, where its process is asked to.
 
-A shutdown is asked of a whole process: who runs jobs in one opens it to the request (`heeding_shutdown`), and calls
-`ask` of what that gives, from a signal or from a line of a pipe. A job gets its own from `shutdown_at`.
+A whole process is asked: `heeding_shutdown` gives the request, whose `ask` a signal or a line of a pipe calls, and
+`shutdown_at` gives each job in the process its own time.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Continuation:
     """Where reading goes on."""
 
     position: Position
-    """What must be registered instead: less, where the log went back and nothing registered was in what it lost."""
+    """How far the log is registered from now on: less than before, where the log went back and lost nothing of that."""
     timeline: int
     start: Position
-    """Everything committed before is registered. After it no transaction is, though `position` may be later."""
+    """Where to read from: every transaction before is registered, and none after, though `position` may be later."""

@@ -83,11 +83,12 @@ class LogPart:
     unsigned: str | None = None
     """Notes on messages that only look like ours, and are ignored; None where there are none."""
     needs_article_id: bool = False
-    """It ends before a schema change that makes a definition, for which there is no number (`SchemaReading`)."""
+    """The part ends before a schema change whose definition has no number yet (`SchemaReading`), or before setup's
+    message."""
     redefinition: str | None = None
-    """It ends before setup's message of this digest."""
+    """The part ends before setup's message of this digest."""
     ends_in_transaction: bool = False
-    """It ends so in the middle of a transaction."""
+    """The part ends in the middle of a transaction, for want of a number."""
 
 
 class LogReadError(Exception):

@@ -10,7 +10,7 @@ from tranrepl.model.table_definition import DefinedColumn
 
 
 class PublisherDialect(Protocol):
-    """It asks no server."""
+    """Reads and writes a Publisher's SQL, and asks no server."""
 
     def filter_columns(self, text: str, table: str) -> tuple[str, ...]:
         """Return the columns that a row filter reads."""

@@ -48,23 +48,23 @@ class DeliveryState:
 
 @dataclass(frozen=True, slots=True)
 class StateAfter:
-    """A state, and what of the commands after a transaction is no row of a table."""
+    """A delivery's state, and what else it has to know of the commands after a transaction."""
 
     state: DeliveryState
     removed_xact_seqno: bytes | None
     """Last transaction whose commands clean-up has removed."""
     changes_schema: bool
-    """Whether there is a schema change or a script among them."""
+    """There is a schema change or a script among them."""
     has_tokens: bool
-    """Whether the subscription lacks a tracer token."""
+    """There is a tracer token that the subscription has not delivered."""
     is_paused: bool
-    """Whether somebody holds `DeliveryStates.paused`."""
+    """Somebody holds `DeliveryStates.paused`."""
     takes_snapshot: bool
-    """Whether somebody holds `DeliveryStates.taking_snapshot`."""
+    """Somebody holds `DeliveryStates.taking_snapshot`."""
 
 
 class DeliveryStates:
-    """Reads them."""
+    """Reads where deliveries stand, and holds the locks that pause one or let a snapshot be taken."""
 
     def __init__(self, database: DatabaseConnection) -> None:
         self._database = database

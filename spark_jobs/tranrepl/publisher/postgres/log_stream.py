@@ -84,7 +84,7 @@ class PostgresLogStream:
 
 @dataclass(slots=True)
 class OpenPostgresStream:
-    """LSNs as integers."""
+    """A session that receives the log as it is written. Its LSNs are integers."""
 
     log: PostgresLogRange
     filters: PostgresRowFilters | None
