@@ -36,6 +36,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.log_range import Limits, LogRange
 from tranrepl.publisher.log_read import LogRead, ReadFailure
+from tranrepl.publisher.publisher import say_nothing
 from tranrepl.settings.registered_names import asked_edit, new_edits, with_current_names
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class LogDraining:
         ended. Return whether there was more to read."""
         if not self._publication.replicate_ddl or not differing(self._opened, self._articles):
             return False
-        self._up_to = max(self._up_to, self._opened.publisher.readable_end_of_log(_say_nothing))
+        self._up_to = max(self._up_to, self._opened.publisher.readable_end_of_log(say_nothing))
         self._scripts = self._opened.database.scripts.written(self._record)
         self._schema.look_for_pending(self._articles)
         if self._registered >= self._up_to:
@@ -327,10 +328,6 @@ class LogDraining:
 
     def _add_seconds(self, **phases: float) -> None:
         self.result = self.result.plus(JobResult(phases=phases))
-
-
-def _say_nothing(_: str) -> None:
-    pass
 
 
 def _never() -> bool:

@@ -23,6 +23,7 @@ from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.probe import pass_over
 from tranrepl.log_reader.tracer_tokens import claim_token, post_token
 from tranrepl.publisher.log_range import SchemaReading
+from tranrepl.publisher.publisher import say_nothing
 from tranrepl.spark.lasting_task import Ending, LastingTask, Why
 from tranrepl.topology import Topology
 
@@ -204,7 +205,7 @@ class LogReaderRun(AgentRun):
                 # Deliveries at the end of their time wait for a log reader that is not silent.
                 recorded_at = time.monotonic()
                 self.progress(self.total)
-            before, up_to = up_to, opened.publisher.readable_end_of_log(_say_nothing)
+            before, up_to = up_to, opened.publisher.readable_end_of_log(say_nothing)
             if up_to == before:
                 continue
             record, found = pass_over(opened, record, self.database.articles.registered(record), up_to)
@@ -224,7 +225,3 @@ class LogReaderRun(AgentRun):
         for it in what:
             log.warning("%s", it)
         self.total = self.total.noticing(what)
-
-
-def _say_nothing(_: str) -> None:
-    pass

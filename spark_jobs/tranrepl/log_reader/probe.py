@@ -20,6 +20,7 @@ from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, r
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.publisher.publisher import say_nothing
 from tranrepl.settings.publication import Publication
 from tranrepl.settings.registered_names import with_current_names
 from tranrepl.topology import Topology
@@ -59,7 +60,7 @@ def idle_result(
         record, found_change = pass_over(opened, opened.record, articles, up_to)
         if not (found_change or is_compared) and request.publication.replicate_ddl and differing(opened, articles):
             # The log may announce that after where it was looked at.
-            up_to = max(up_to, opened.publisher.readable_end_of_log(_say_nothing))
+            up_to = max(up_to, opened.publisher.readable_end_of_log(say_nothing))
             articles = opened.database.articles.active(request.publication, opened.record)
             record, found_change = pass_over(opened, record, articles, up_to)
         empty_up_to = record.registered_to or FIRST_POSITION
@@ -112,10 +113,6 @@ def _record(topology: Topology, request: LogReaderRequest, result: JobResult) ->
     # Where the distribution database cannot be opened either, there is no history.
     with suppress(ReplicationError), topology.distributor() as database:
         database.history.record_log_reader(database.publications.get(request.publication.publication), result)
-
-
-def _say_nothing(_: str) -> None:
-    pass
 
 
 def pass_over(

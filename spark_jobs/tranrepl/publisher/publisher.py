@@ -29,6 +29,10 @@ Say = Callable[[str], None]
 Tables = Sequence[tuple[Article, TableDescription]]
 
 
+def say_nothing(_: str) -> None:
+    """Report a thing that nobody waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What a probe found: before `empty_up_to` the log holds no change of a published table."""

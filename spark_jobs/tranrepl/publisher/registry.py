@@ -19,12 +19,12 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
     Raises ConfigurationError where no Publisher is known of that kind.
     """
     if connection.kind in POSTGRES_KINDS:
-        from tranrepl.publisher.postgres.database import PostgresPublisherDatabase
+        from tranrepl.publisher.postgres.publisher import PostgresPublisherDatabase
 
         return PostgresPublisherDatabase()
     if connection.kind in MYSQL_KINDS:
         try:
-            from tranrepl.publisher.mysql.database import MySqlPublisherDatabase
+            from tranrepl.publisher.mysql.publisher import MySqlPublisherDatabase
         except ModuleNotFoundError as error:
             raise driver_is_missing(error, f"a connection of type {connection.kind!r}") from None
         return MySqlPublisherDatabase()
@@ -35,7 +35,7 @@ def publisher_database(connection: Connection) -> PublisherDatabase:
 
 def publisher_databases() -> tuple[PublisherDatabase, ...]:
     """Return every kind of database at which set-up makes something."""
-    from tranrepl.publisher.postgres.database import PostgresPublisherDatabase
+    from tranrepl.publisher.postgres.publisher import PostgresPublisherDatabase
 
     return (PostgresPublisherDatabase(),)
 

@@ -29,6 +29,7 @@ from tranrepl.schema.labels import LabelDifference
 from tranrepl.schema.messages import AlteredTable, Rewrite, Subject
 from tranrepl.schema.partitions import PartitionDifference
 
+NEW_KEY = "its primary key is another one"
 _WITH_TYPE = (ColumnAction.ADD, ColumnAction.RETYPE)
 
 
@@ -191,7 +192,7 @@ class _Difference:
     def _why_unknown(self, dialect: PublisherDialect) -> str | None:
         return (
             self.columns.why_unknown(dialect)
-            or ("its primary key is another one" if self._has_new_key else None)
+            or (NEW_KEY if self._has_new_key else None)
             or self.partitions.why_unknown()
             or self.labels.why_unknown()
         )

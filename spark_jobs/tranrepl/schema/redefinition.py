@@ -12,6 +12,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.schema_change import SETUP_TAG, ColumnAction, ColumnChange, SchemaChange
 from tranrepl.model.table_definition import TableDefinition
 from tranrepl.schema.columns import ColumnDifference
+from tranrepl.schema.difference import NEW_KEY
 from tranrepl.schema.labels import LabelDifference
 from tranrepl.schema.messages import AlteredTable, Subject
 
@@ -19,7 +20,6 @@ _REWRITTEN = "its table was rewritten, and the log does not say what its rows ar
 _PARTITIONS_CHANGED = (
     "a partition with rows of its own was attached, detached or dropped, and the log does not say which rows those are"
 )
-_NEW_KEY = "its primary key is another one"
 DESTINATION_CHANGED = "its destination was changed to another table"
 """Nothing else was: a subscription keeps its rows whose own table stays."""
 
@@ -58,7 +58,7 @@ def why_unknown(before: RegisteredArticle, new: RegisteredArticle, *, follows: b
     if new.filter != before.filter:
         return "its row filter changed"
     labels = LabelDifference(before, before.source_definition, new.source_definition).why_unknown()
-    reason = unseen_change(new, before) or labels or (_NEW_KEY if follows and has_new_key(before, new) else None)
+    reason = unseen_change(new, before) or labels or (NEW_KEY if follows and has_new_key(before, new) else None)
     return reason or (DESTINATION_CHANGED if new.destination != before.destination else None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -28,7 +28,7 @@ from tranrepl.model.sequences import ArticleColumn, FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.mysql.auto_increment import counting_columns
-from tranrepl.mysql.session import Session, account, translated_errors
+from tranrepl.mysql.session import Session, account, connect, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.messages import MessageKind
@@ -423,3 +423,19 @@ class MySqlPublisher:
 
     def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[MySqlSnapshot]:
         return taken_snapshot(self._connection, self.where, self.log.flavor, timeout_seconds, say)
+
+
+class MySqlPublisherDatabase:
+    """MariaDB and MySQL, as a kind of Publisher."""
+
+    @property
+    def positions(self) -> BinlogPositions:
+        return BinlogPositions()
+
+    def statements_left(self, name: str, tables: Mapping[TableName, OldRowSetting]) -> list[str]:
+        return []
+
+    @contextmanager
+    def open(self, connection: Connection, publication: str, application_name: str) -> Iterator[MySqlPublisher]:
+        with connect(connection) as session:
+            yield MySqlPublisher(connection, session, publication)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
@@ -21,7 +21,7 @@ from tranrepl.model.sequences import FoundSequences
 from tranrepl.model.table_file import TableFile
 from tranrepl.model.tracer_token import TracerToken
 from tranrepl.postgres.catalogue import describe_tables, read_foreign_keys
-from tranrepl.postgres.session import Session, answer_soon, read_clock, translated_errors
+from tranrepl.postgres.session import Session, answer_soon, connect, read_clock, translated_errors
 from tranrepl.publisher.continuity import Continuation, LogIdentity, RegisteredLog
 from tranrepl.publisher.log_range import Limits, SchemaReading
 from tranrepl.publisher.messages import MessageKind
@@ -77,6 +77,7 @@ from tranrepl.publisher.postgres.teardown import (
     find_removal,
     remove,
     require_no_reader,
+    statements_left,
 )
 from tranrepl.publisher.postgres.unconverted_text import is_unconverted
 from tranrepl.publisher.postgres.user_types import type_statements
@@ -391,3 +392,19 @@ class PostgresPublisher:
 
     def snapshot(self, timeout_seconds: float, say: Say) -> AbstractContextManager[ExportedSnapshot]:
         return exported_snapshot(self._connection, timeout_seconds, say)
+
+
+class PostgresPublisherDatabase:
+    """PostgreSQL, as a kind of Publisher."""
+
+    @property
+    def positions(self) -> LsnPositions:
+        return LsnPositions()
+
+    def statements_left(self, name: str, tables: Mapping[TableName, OldRowSetting]) -> list[str]:
+        return statements_left(name, tables)
+
+    @contextmanager
+    def open(self, connection: Connection, publication: str, application_name: str) -> Iterator[PostgresPublisher]:
+        with connect(connection, application_name, autocommit=True) as session:
+            yield PostgresPublisher(connection, session, publication)
