@@ -25,6 +25,8 @@ _COM_QUERY = 3
 _BLOCK = 1 << 20
 _EVENT_SIZE_AT = 14
 """In a packet of an event, behind its header and status."""
+_LEAST_EVENT = 19
+"""Its header alone. Zeros would look like events everywhere."""
 _LANE_BYTES, _WINDOW, _LEAST_LANES = 16 << 10, 512, 16
 
 
@@ -55,18 +57,18 @@ def _side_by_side(data: Bytes, at: int, filled: int) -> Ints | None:
         np.ndarray((lanes, _WINDOW), "<u4", data.data, at + _LANE_BYTES + offset, (_LANE_BYTES, 1))
         for offset in (0, _EVENT_SIZE_AT)
     )
-    is_start = sizes & LARGEST == event_sizes + 1
+    is_start = (sizes & LARGEST == event_sizes + 1) & (event_sizes >= _LEAST_EVENT)
     found = is_start.any(axis=1)
     guesses = at + _LANE_BYTES * (1 + np.flatnonzero(found)) + is_start[found].argmax(axis=1)
     if len(guesses) < _LEAST_LANES:
         return None
     words = np.ndarray((len(data) - 3,), "<u4", data.data, strides=(1,))
     here, ends, steps = np.concatenate([[at], guesses[:-1]]), guesses, list[Ints]()
-    while (here < ends).any():
+    while (goes_on := here < ends).any():
         steps.append(here)
-        here = np.where(here < ends, here + HEADER + (words[here] & LARGEST), here)
-    if (here != ends).any():
-        return None
+        here = np.where(goes_on, here + HEADER + (words[here] & LARGEST), here)
+        if (here > ends).any():
+            return None
     passed = np.stack(steps, axis=1)
     return np.append(passed[passed < ends[:, None]], guesses[-1])
 

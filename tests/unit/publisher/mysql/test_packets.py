@@ -17,6 +17,10 @@ def _packet(body: bytes) -> bytes:
     return (len(event) + 1).to_bytes(3, "little") + bytes(2) + event
 
 
+_LARGE = (0xF00000 + 1).to_bytes(3, "little") + bytes(2) + bytes(9) + struct.pack("<I", 0xF00000) + bytes(6)
+"""The beginning of a packet that goes on far behind whatever it is in."""
+
+
 def _bodies(random: Random, what: str) -> list[bytes]:
     """Return what events say: much of it looks like events."""
     match what:
@@ -26,11 +30,15 @@ def _bodies(random: Random, what: str) -> list[bytes]:
             return [random.randbytes(random.choice((1, 30, 8000, 60_000))) for _ in range(60)]
         case "events in events":
             return [b"".join(_packet(random.randbytes(it)) for it in range(random.randrange(30))) for _ in range(600)]
+        case "large ones in small ones":
+            return [_LARGE * random.randrange(4) + random.randbytes(random.randrange(100)) for _ in range(3000)]
         case _:
             return [_packet(bytes(random.randrange(50)))[at:] for at in (0, 0, 1, 5) for _ in range(3000)]
 
 
-@pytest.mark.parametrize("what", ["small", "of many sizes", "events in events", "parts of events"])
+@pytest.mark.parametrize(
+    "what", ["small", "of many sizes", "events in events", "large ones in small ones", "parts of events"]
+)
 def test_packets_begin_where_the_ones_before_end(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     for seed in range(20):
         random = Random(seed)
