@@ -42,7 +42,7 @@ SELECT publication_id, 'public', 'item_' || n, 'public', 'item_' || n, 20000 + n
        (SELECT json_agg(json_build_object('name', 'column_' || c, 'ordinal', c, 'type_oid', 25, 'type_modifier', -1,
                                           'type_name', 'text', 'key_ordinal', CASE WHEN c = 1 THEN 1 END))
           FROM generate_series(1, 20) c),
-       'CALL', 'SCALL', 'CALL', 'active', %(definition)s, %(file_names)s
+       'CALL', 'SCALL', 'CALL', 'active', %(source_definition)s, %(file_names)s
   FROM mspublications, generate_series(1, %(articles)s) n WHERE publication = %(name)s
 """
 _SUBSCRIPTIONS = """
