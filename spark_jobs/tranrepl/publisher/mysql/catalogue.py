@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from tranrepl.errors import ConfigurationError
 from tranrepl.model.catalogue import ColumnDescription, Identity, TableDescription
@@ -191,23 +192,21 @@ def spellings(session: Session, table: TableName) -> dict[str, str]:
     )
 
 
-def table_bytes(session: Session, table: TableName) -> int:
-    """Return how large a table is, about."""
-    return _estimated(session, table)[0]
+class TableSize(NamedTuple):
+    """How large a table is, about."""
+
+    bytes: int = 0
+    rows: int = 0
 
 
-def estimated_rows(session: Session, table: TableName) -> int:
-    """Return how many rows a table has, about."""
-    return _estimated(session, table)[1]
-
-
-def _estimated(session: Session, table: TableName) -> tuple[int, int]:
-    rows = session.execute(
+def table_size(session: Session, table: TableName) -> TableSize:
+    """Return how large a table is; nothing of one that is not there."""
+    found = session.execute(
         "SELECT COALESCE(data_length, 0), COALESCE(table_rows, 0) FROM information_schema.tables "
         "WHERE table_schema = %s AND table_name = %s",
         [table.schema, table.table],
     )
-    return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+    return TableSize(*map(int, found[0])) if found else TableSize()
 
 
 def article_problems(

@@ -221,9 +221,8 @@ class _CellBuffer:
         found = Cells(*(np.zeros(starts.shape, dtype=np.int64, order="F") for _ in range(2)))
         for place, (number, column) in enumerate(zip(published.wanted, published.article.columns, strict=True)):
             if old is not None and images.are_same(self._data, old[0], place):
-                found.starts[:, place], found.lengths[:, place] = (
-                    it[:, place] for it in (old[1].starts, old[1].lengths)
-                )
+                found.starts[:, place] = old[1].starts[:, place]
+                found.lengths[:, place] = old[1].lengths[:, place]
                 continue
             texts = column_texts(
                 self._data,

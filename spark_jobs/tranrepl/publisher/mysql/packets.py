@@ -28,29 +28,30 @@ _EVENT_SIZE_AT = 14
 _LEAST_EVENT = 19
 """Its header alone. Zeros would look like events everywhere."""
 _LANE_BYTES, _WINDOW, _LEAST_LANES = 16 << 10, 512, 16
+"""A buffer is walked through from places so far apart, each found in so many bytes, if there are so many of them."""
 
 
 def event_packets(data: Bytes, at: int, filled: int) -> tuple[Ints, int]:
     """Return where the whole packets of one event each begin that follow one another from `at` on, and where they end:
     before one that is not whole, or of the largest size."""
     found = _side_by_side(data, at, filled) if filled - at >= _LEAST_LANES * _LANE_BYTES else None
-    starts = [] if found is None else [found]
-    at = at if found is None else int(found[-1])
-    header_of, last = struct.Struct("<I").unpack_from, list[int]()
+    first = np.array([at]) if found is None else found
+    header_of, last, at = struct.Struct("<I").unpack_from, list[int](), int(first[-1])
     while at + HEADER < filled:
         size = header_of(data.data, at)[0] & LARGEST
         if size == LARGEST or at + HEADER + size > filled:
             break
         last.append(at)
         at += HEADER + size
-    return np.concatenate([*(it[:-1] for it in starts), np.array(last, dtype=np.int64)]), at
+    return np.concatenate([first[:-1], np.array(last, dtype=np.int64)]), at
 
 
 def _side_by_side(data: Bytes, at: int, filled: int) -> Ints | None:
-    """Return where packets begin, found from many of them at once, up to near the end; None where that does not help.
+    """Return where packets begin, up to one near the end, walking from many of them at once; None where too few are
+    found, or one is not right.
 
-    Where one begins in the middle is guessed: the event in it has nearly the same size. A guess is right if the way
-    that leads from the one before comes to it, which is seen at the end of each way.
+    Where a packet begins in the middle is guessed: its size fits that of the event in it. The guess is right if the
+    packets from the guess before, or from `at`, lead to it.
     """
     lanes = (filled - at) // _LANE_BYTES - 1
     sizes, event_sizes = (

@@ -35,8 +35,8 @@ from tranrepl.publisher.messages import MessageKind
 from tranrepl.publisher.mysql.catalogue import (
     article_problems,
     describe_tables,
-    table_bytes,
     table_names,
+    table_size,
     tables_in,
 )
 from tranrepl.publisher.mysql.continuity import LogHistory
@@ -143,7 +143,7 @@ class MySqlPublisher:
 
     def table_bytes(self, article: RegisteredArticle) -> int:
         with translated_errors(self.where):
-            return table_bytes(self._session, article.source)
+            return table_size(self._session, article.source).bytes
 
     def sequences(self, articles: Sequence[RegisteredArticle]) -> FoundSequences:
         with translated_errors(self.where):

@@ -31,7 +31,7 @@ from tranrepl.model.position import Position
 from tranrepl.model.row_images import values as values_of_line
 from tranrepl.model.source_types import Family, source_type
 from tranrepl.mysql.session import Rows, Session, connect, error_number, quoted, translated_errors
-from tranrepl.publisher.mysql.catalogue import describe_tables, estimated_rows, spellings, table_bytes, table_number
+from tranrepl.publisher.mysql.catalogue import describe_tables, spellings, table_number, table_size
 from tranrepl.publisher.mysql.column_types import declared
 from tranrepl.publisher.mysql.comparison import MySqlComparison, SnapshotThread, require_hash
 from tranrepl.publisher.mysql.packets import texts
@@ -239,7 +239,7 @@ class _Answering:
             require_hash(session, self.where)
             tables = describe_tables(session, names)
             spelled = {it: spellings(session, it) for it in names}
-            size = sum(table_bytes(session, it) for it in names)
+            size = sum(table_size(session, it).bytes for it in names)
         types = {it: {name: declared(text) for name, text in of.items()} for it, of in spelled.items()}
         return MySqlComparison(self.where, SnapshotThread(self.rows, threads), tables, types, size)
 
@@ -296,13 +296,13 @@ class _Answering:
         is a whole number."""
         first, table = article.columns[article.key_positions[0]], article.source
         with self._session() as session:
-            size = table_bytes(session, table)
-            if bytes_each is None or size <= bytes_each or source_type(first.type_name).family not in _WHOLE:
+            size = table_size(session, table)
+            if bytes_each is None or size.bytes <= bytes_each or source_type(first.type_name).family not in _WHOLE:
                 yield b"[]"
                 return
             name, of = quoted(first.name), qualified(table)
             ((least, most),) = session.execute(f"SELECT MIN({name}), MAX({name}) FROM {of}")  # noqa: S608 - quoted
-            parts, rows = math.ceil(size / bytes_each), estimated_rows(session, table)
+            parts = math.ceil(size.bytes / bytes_each)
 
             def rows_between(one: int, other: int) -> int:
                 where = f"{name} >= {one} AND {name} < {other}"
@@ -310,7 +310,7 @@ class _Answering:
                     cursor.execute(f"EXPLAIN FORMAT = TRADITIONAL SELECT {name} FROM {of} WHERE {where}")  # noqa: S608 - quoted
                     return int((cursor.fetchone() or {}).get("rows") or 0)
 
-            divided = [] if least is None else divided_range(rows_between, int(least), int(most) + 1, rows, parts)
+            divided = [] if least is None else divided_range(rows_between, int(least), int(most) + 1, size.rows, parts)
         yield json.dumps(divided).encode()
 
     def _lines(
