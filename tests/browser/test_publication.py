@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
-from support.monitor_pages import faint_parts
+from support.monitor_pages import faint_parts, open_tab
 from support.monitored_sites import ADMIN, SECRET_ID, VIEWER, MonitoredSites, deliver
 
 pytestmark = pytest.mark.scheduler
@@ -109,8 +109,7 @@ def test_what_is_opened_stays_open_when_the_page_refreshes(chromium: Browser, mo
 @pytest.mark.slow
 def test_the_page_is_a_tab_of_the_publications_dag(chromium: Browser, monitored: MonitoredSites) -> None:
     with _opened(chromium, monitored, "dags/shop") as page:
-        page.get_by_role("link", name="Replication", exact=True).click()
-        frame = _frame(page, "Replication")
+        frame = open_tab(page)
         expect(frame.get_by_role("heading", name="shop")).to_be_visible()
         page.goto(f"{monitored.url}/dags/shop_validate/plugin/replication")
         expect(frame.locator("nav a[aria-current]")).to_have_text("Validations")

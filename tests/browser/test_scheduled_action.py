@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from support.embedded_postgres import PostgresServer
-from support.monitor_pages import frame_of, opened
+from support.monitor_pages import frame_of, open_tab, opened
 from support.monitored_sites import ADMIN, SECRET_ID, monitored_sites
 
 pytestmark = [pytest.mark.slow, pytest.mark.scheduler]
@@ -40,8 +40,7 @@ def test_a_skip_is_executed_by_the_scheduler_and_seen_on_the_page(
         expect(output).to_contain_text("shop_administer: Succeeded, task log")
         output.locator("a").first.click()
         page.wait_for_url(re.compile(f"{_PATH}/dags/shop_administer/runs/"))
-        page.get_by_role("link", name="Replication", exact=True).click()
-        expect(page.frame_locator('iframe[title="Replication"]').get_by_role("heading", name="shop")).to_be_visible()
+        expect(open_tab(page).get_by_role("heading", name="shop")).to_be_visible()
 
         page.goto(f"{sites.url}/monitor/publication/shop/actions")
         expect(page.locator("tr", has_text="shop_administer")).to_contain_text("Succeeded")

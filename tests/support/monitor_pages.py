@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
-from playwright.sync_api import Browser, FrameLocator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, FrameLocator, Page, TimeoutError as NotInTime, expect, sync_playwright
 
 from support.monitored_sites import MonitoredSites
 
@@ -31,6 +31,18 @@ def opened(chromium: Browser, monitored: MonitoredSites, user: str, theme: str =
 def frame_of(page: Page) -> FrameLocator:
     """Return the monitor's own page, within Airflow's."""
     return page.frame_locator('iframe[title="Replication Monitor"]')
+
+
+def open_tab(page: Page) -> FrameLocator:
+    """Open the tab of a DAG or of a run. A click is lost where Airflow draws its tabs anew in the midst of it."""
+    tab = page.get_by_role("link", name="Replication", exact=True)
+    frame = page.locator('iframe[title="Replication"]')
+    with suppress(NotInTime):
+        tab.click()
+        frame.wait_for(timeout=PATIENCE_MILLISECONDS / 3)
+        return frame.content_frame
+    tab.click()
+    return frame.content_frame
 
 
 @contextmanager
