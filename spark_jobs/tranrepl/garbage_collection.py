@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -18,3 +20,15 @@ def paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def pickled(it: object) -> bytes:
+    """Pickle what may hold thousands of articles."""
+    with paused():
+        return pickle.dumps(it)
+
+
+def unpickled(data: bytes) -> Any:
+    """Read again what `pickled` made: Spark, by itself, would look for garbage among it meanwhile."""
+    with paused():
+        return pickle.loads(data)  # noqa: S301 — our own

@@ -83,7 +83,7 @@ def _measure(spark: SparkSession, articles: int, *, by_pattern: bool) -> Seconds
         server = stack.enter_context(PostgresServer(ServerSettings(folder / "server", options=_OPTIONS)))
         tables = [f"public.item_{n}" for n in range(articles)]
         sources = ["public.item_*"] if by_pattern else tables
-        site = Site(create_databases(server), folder / "store", sources, spark)
+        site = Site(create_databases(server), folder / "store", sources, spark, replicate_ddl=True)
         _create_tables(site, tables)
         file = publication_file(folder, [{"source": it} for it in sources])
         timed("read the file", lambda: load_publication(file))

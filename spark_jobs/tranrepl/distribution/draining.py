@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from tranrepl import garbage_collection
 from tranrepl.distribution.all_gather_server import AllGatherServer
 from tranrepl.distribution.delivery import RESULT_DDL, Delivery
 from tranrepl.distribution.latency import RegisteredBatches
@@ -121,6 +122,7 @@ class DeliveryDraining:
             total = self.deliver(*cut_after(batches, before, last), total)
         return total
 
+    @garbage_collection.paused()
     def _read_definitions(self, article_ids: Collection[int] | None = None) -> None:
         """Read these definitions and the others of their tables, or every one that stored commands may have: those of
         batches that were registered meanwhile, too."""

@@ -128,6 +128,11 @@ class LogDraining:
         return True
 
     @property
+    def articles(self) -> Sequence[RegisteredArticle]:
+        """The articles by which the log is read next."""
+        return self._articles
+
+    @property
     def _registered(self) -> Position:
         return self._record.registered_to or FIRST_POSITION
 

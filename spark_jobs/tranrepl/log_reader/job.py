@@ -144,11 +144,13 @@ class LogReaderRun(AgentRun):
             return None
         # The articles after the version that says by which of them is read.
         record = self.database.publications.get(self._publication.publication)
-        try:
-            articles = self.database.articles.active(self._publication, record)
-        except ConfigurationError:
-            # The file is another one's by now: the next look at the log ends it.
-            return None
+        articles = reader.articles
+        if record.articles_version != opened.record.articles_version:
+            try:
+                articles = self.database.articles.active(self._publication, record)
+            except ConfigurationError:
+                # The file is another one's by now: the next look at the log ends it.
+                return None
         if record.registered_to is None:
             return None
         schema = SchemaReading(follows=self._publication.replicate_ddl)

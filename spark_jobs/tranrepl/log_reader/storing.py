@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -51,7 +50,7 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], store: Comma
     try:
         # Without a plan: the JVM's first one is slow.
         numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
-        numbers.foreachPartition(partial(_written, pickle.dumps(list(ranges)), report, store))
+        numbers.foreachPartition(partial(_written, garbage_collection.pickled(list(ranges)), report, store))
     except (PySparkException, Py4JError) as error:
         raise failed_job(str(error)) from error
     # Of a task that Spark ran again, the last one counts.
@@ -64,10 +63,9 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], store: Comma
 
 def _written(pickled: bytes, report: Report, store: CommandStore, numbers: Iterable[int]) -> None:
     """Write each range's commands into a folder, for `foreachPartition` over the ranges' numbers. `pickled` are the
-    ranges, with thousands of articles: Spark would look for garbage among them while it reads them."""
+    ranges."""
     prepare_worker()
-    with garbage_collection.paused():
-        ranges: list[LogRange] = pickle.loads(pickled)  # noqa: S301 — our own
+    ranges: list[LogRange] = garbage_collection.unpickled(pickled)
     for number in list(numbers):
         accounts: list[LogRead] = []
         try:

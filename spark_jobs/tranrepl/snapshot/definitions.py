@@ -32,7 +32,7 @@ def require_in_force(opened: OpenDistribution, articles: Iterable[RegisteredArti
     to it since the articles were looked up."""
     # Pending definitions first: the log reader forgets them in the transaction that registers them.
     pending = opened.database.pending_definitions.of(opened.record)
-    in_force = {it.article_id for it in opened.database.articles.registered(opened.record)}
+    in_force = set(opened.database.articles.ids_in_force(opened.record))
     tables = {of.source_object_id for it in pending for of in it.articles}
     for it in articles:
         source = str(it.source)

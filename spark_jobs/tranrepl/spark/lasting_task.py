@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError
 from pydantic import BaseModel, ConfigDict
 from pyspark.errors import PySparkException
 
+from tranrepl import garbage_collection
 from tranrepl.errors import InternalError, ReplicationError, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.spark.pyarrow_setup import prepare_lasting_worker
@@ -115,7 +116,7 @@ class TaskServer:
         # The group of this thread's jobs: Spark interrupts what it has begun of them.
         self._spark.sparkContext.setJobGroup(self._group, "continuous agent", interruptOnCancel=True)
         one = self._spark.sparkContext.parallelize([0], 1)
-        in_spark = _InSpark(task, self._host, self._port)
+        in_spark = _InSpark(garbage_collection.pickled(task), self._host, self._port)
         try:
             (answer,) = one.mapPartitions(in_spark).collect()
         except (PySparkException, Py4JError) as error:
@@ -167,7 +168,8 @@ class LastingTask(ABC):
 
 @dataclass(frozen=True, slots=True)
 class _InSpark:
-    task: LastingTask
+    pickled: bytes
+    """The task."""
     host: str
     port: int
 
@@ -177,11 +179,12 @@ class _InSpark:
         # A worker that leaves something unread is not used again.
         for _ in one:
             pass
+        task: LastingTask = garbage_collection.unpickled(self.pickled)
         try:
             with DriverConnection(self.host, self.port) as driver:
-                ending = self.task.work(driver)
+                ending = task.work(driver)
         except ReplicationError as error:
-            ending = Ending(why=Why.ERROR, result=self.task.so_far.model_copy(update={"error": error.report}))
+            ending = Ending(why=Why.ERROR, result=task.so_far.model_copy(update={"error": error.report}))
         yield ending.model_dump_json()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import cloudpickle
 
 from tranrepl.errors import TransientError
 from tranrepl.jobs.results import JobResult
@@ -24,13 +26,16 @@ _TASK_SECONDS = 20.0
 def test_a_task_that_never_connects_to_its_driver_is_cancelled(
     at_shutdown: bool, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Waits(LastingTask):  # local: it travels by value
+    class Waits(LastingTask):
         so_far = JobResult(commands=3)
 
         def work(self, driver: DriverConnection) -> Ending:
             driver.wait(_TASK_SECONDS)
             return Ending(why=Why.CHANGED, result=self.so_far)
 
+    # Executors have no module of it: it travels by value.
+    by_value = cloudpickle.dumps(Waits())  # type: ignore[no-untyped-call]
+    monkeypatch.setitem(copyreg.dispatch_table, Waits, lambda _: (cloudpickle.loads, (by_value,)))
     seconds = "_CONNECTS_AT_SHUTDOWN_WITHIN_SECONDS" if at_shutdown else "_CONNECTS_WITHIN_SECONDS"
     monkeypatch.setattr(lasting_task, seconds, 0.5)
     elsewhere, began = socket.create_server(("127.0.0.1", 0)), time.monotonic()
