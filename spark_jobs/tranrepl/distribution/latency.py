@@ -28,6 +28,7 @@ from tranrepl.postgres.session import Session, connect
 _MINUTE = 60 * 1_000_000
 _COUNTED_TOGETHER = 4096
 """What NumPy makes of more does not fit into memory that is used again and again, and takes several times as long."""
+_EACH_ONE = np.ones(_COUNTED_TOGETHER, dtype=np.int64)
 _BITS_BEHIND = 52 - (BUCKETS_PER_DOUBLING.bit_length() - 1)
 """The bits of a double's mantissa that make no difference between buckets."""
 _BUCKET_BEFORE = (1023 << 52 >> _BITS_BEHIND) - 1
@@ -60,11 +61,21 @@ class RegisteredBatches:
 
 @dataclass(frozen=True, slots=True)
 class _Applied:
-    """Commands of one transaction at the Subscriber, in order: their source transactions, and when those were
-    committed."""
+    """Commands of one transaction at the Subscriber, in order: their source transactions, when those were committed,
+    and how many commands each entry stands for."""
 
     seqnos: npt.NDArray[np.uint64]
     commit_times: Ints
+    commands: Ints
+
+    @classmethod
+    def of(cls, seqnos: npt.NDArray[np.uint64], commit_times: Ints) -> _Applied:
+        """Return a part of them. What is of one source transaction is one entry: that may have millions of them, and
+        all wait for its commit."""
+        commands = len(seqnos)
+        if commands > 1 and seqnos[0] == seqnos[-1]:
+            return cls(seqnos[:1].copy(), commit_times[:1].copy(), np.array([commands]))
+        return cls(seqnos, commit_times, _EACH_ONE[:commands])
 
 
 @dataclass(slots=True)
@@ -103,7 +114,7 @@ class LatencyMeter:
         seqnos = xact_seqno_numbers(_array(commands["xact_seqno"]))
         for start in range(0, len(seqnos), _COUNTED_TOGETHER):
             end = start + _COUNTED_TOGETHER
-            self._open.append(_Applied(seqnos[start:end], times[start:end]))
+            self._open.append(_Applied.of(seqnos[start:end], times[start:end]))
 
     def committed(self, transactions: int) -> None:
         """Count what was applied since the last commit as committed now."""
@@ -135,7 +146,7 @@ class LatencyMeter:
         begins = np.concatenate([[True], seqnos[1:] != seqnos[:-1]])
         begins[np.cumsum(parts)[:-1]] = True
         starts = np.flatnonzero(begins)
-        commands = np.diff(np.append(starts, len(seqnos)))
+        commands = np.add.reduceat(np.concatenate([it.commands for it, _ in committed]), starts)
         now = np.repeat(np.array([it for _, it in committed], dtype=np.int64), parts)[starts]
         batch = np.maximum(np.searchsorted(self._firsts, seqnos[starts], side="right") - 1, 0)
         registered = self._registered[batch]
@@ -144,7 +155,7 @@ class LatencyMeter:
         minute.registered += _counts(registered - published, commands)
         minute.delivered += _counts(now - registered, commands)
         minute.overall += _counts(now - published, commands)
-        minute.commands += len(seqnos)
+        minute.commands += int(commands.sum())
 
     def _difference(self) -> ClockDifference | None:
         """Return how far the distribution database's clock is ahead; None where it does not tell. It is asked for after

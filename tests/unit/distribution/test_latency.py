@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -117,6 +118,19 @@ def test_what_is_not_committed_is_not_counted() -> None:
     meter.committed(1)
     (minute,) = meter.minutes()
     assert (minute.transactions, minute.commands, minute.latency.clock_difference) == (1, 3, 40_000)
+
+
+def test_a_transaction_of_any_size_waits_for_its_commit_in_little_memory() -> None:
+    meter, commands = LatencyMeter(RegisteredBatches.of(_DISTRIBUTION, _BATCHES)), _Commands([(0, 10_000)]).table()
+    meter.applied(commands)
+    tracemalloc.start()
+    for _ in range(20):
+        meter.applied(commands)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 100_000, "a byte for two commands"
+    meter.committed(1)
+    assert meter.minutes()[0].commands == 210_000
 
 
 def test_nothing_is_counted_where_the_clock_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
