@@ -258,8 +258,8 @@ def _tables(
     yield from _name_tables(checked, publisher, registered)
     publication = with_current_names(checked.publication, registered)
     kept_for = timedelta(hours=publication.distributor.max_distretention)
-    checked.warnings.extend(publisher.warnings(longest_pause(publication), kept_for))
-    refused = list(publisher.problems())
+    checked.warnings.extend(publisher.warnings(longest_pause(publication)))
+    refused = list(publisher.problems(kept_for))
     yield from refused
     if not any(isinstance(it, MustBeReinitializedError) for it in refused):
         yield from _continuity(checked, database, publisher)

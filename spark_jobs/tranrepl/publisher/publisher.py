@@ -222,13 +222,14 @@ class Publisher(Protocol):
         """Say whether changes that are made now come with the old rows that the article needs."""
         ...
 
-    def warnings(self, longest_pause: timedelta | None, kept_for: timedelta = timedelta()) -> Iterator[str]:
+    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
         """Yield what is allowed but may surprise. `longest_pause`: between two runs that read the log; None where no
-        schedule says so. `kept_for`: for so long commands are kept for a Subscriber."""
+        schedule says so."""
         ...
 
-    def problems(self) -> Iterator[ReplicationError]:
-        """Yield what keeps this server from publishing at all, or a snapshot from being taken."""
+    def problems(self, kept_for: timedelta = timedelta()) -> Iterator[ReplicationError]:
+        """Yield what keeps this server from publishing at all, a snapshot from being taken, or the log from being kept
+        for as long as commands are kept for a Subscriber, which is `kept_for`."""
         ...
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:

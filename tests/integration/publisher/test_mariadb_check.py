@@ -14,6 +14,7 @@ from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
 from support.publishers import PublisherSite, mariadb_under_test, of_mariadb, publishing_mariadb
 from support.site import Site
+from tranrepl.admin.check import check_publisher
 from tranrepl.admin.early_warnings import _of_log
 from tranrepl.admin.metrics import metric_families
 from tranrepl.admin.status import status
@@ -194,23 +195,31 @@ def test_a_server_that_logs_too_little_is_refused(site: PublisherSite, setting: 
     assert f"SET GLOBAL {setting} = {usual}" in (problem.report.remedy or "")
 
 
-@of_mariadb
-def test_log_that_is_removed_before_it_is_read_is_warned_of(site: PublisherSite) -> None:
-    week, day = timedelta(days=7), timedelta(days=1)
+def test_log_that_is_removed_before_it_is_read_is_refused(site: PublisherSite) -> None:
+    hour, day = timedelta(hours=1), timedelta(days=1)
     ((usual,),) = site.server.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
+    is_mysql = site.server.kind == "mysql"
+    purge = "SET GLOBAL binlog_expire_logs_auto_purge = {}" if is_mysql else "DO '{}'"
     with site.opened() as publisher:
         place = publisher.end_of_log()
-        site.server.execute("FLUSH BINARY LOGS", f"SET GLOBAL binlog_expire_logs_seconds = {day.total_seconds():.0f}")
+        assert list(publisher.problems(day * 1000)) == []
+        site.server.execute("FLUSH BINARY LOGS", purge.format("ON"), "SET GLOBAL binlog_expire_logs_seconds = 86400")
         try:
-            assert list(publisher.warnings(timedelta(hours=1), day)) == []
-            (warning,) = publisher.warnings(timedelta(hours=1), week)
+            assert [*publisher.problems(day), *publisher.warnings(hour)] == []
+            (problem,) = publisher.problems(day + hour / 2)
+            (warning,) = publisher.warnings(day)
             assert publisher.health(place).retained == publisher.health().retained
             # No file is removed before the next one begins.
             site.server.execute("SET GLOBAL binlog_expire_logs_seconds = 1")
             assert publisher.health(publisher.end_of_log()).retained == publisher.health().retained
+            site.server.execute("SET GLOBAL binlog_expire_logs_seconds = 0")
+            assert list(publisher.problems(day * 1000)) == []
         finally:
-            site.server.execute(f"SET GLOBAL binlog_expire_logs_seconds = {usual}")
-    assert "binlog_expire_logs_seconds = 604800" in warning
+            site.server.execute(f"SET GLOBAL binlog_expire_logs_seconds = {usual}", purge.format("OFF"))
+    assert "removes its log after 24 hours, read or not, and Subscribers are waited for 24.5" in problem.message
+    statement = "SET {} binlog_expire_logs_seconds = 88200".format("PERSIST" if is_mysql else "GLOBAL")
+    assert (problem.report.remedy or "").startswith(statement)
+    assert "runs pause up to 1 day" in warning
 
 
 @of_mariadb
@@ -265,10 +274,12 @@ def test_no_message_speaks_of_a_slot_and_status_and_monitor_name_a_danger(
         shown = capsys.readouterr().out
         for name, value in ends.environment.items():
             monkeypatch.setenv(name, value)
+        refused = check_publisher(published.topology).problems
         by_monitor = _ask_publisher(("publisher", published.publication.publication, "distribution"))
     finally:
         mariadb_shop.execute(f"SET GLOBAL binlog_expire_logs_seconds = {usual}", purge.format("OFF"))
     assert re.search(r"the binary log is in danger: in 0\.0 hours the server removes \S+bin\.\d+ ", shown)
+    assert any("(max_distretention)" in it.message for it in refused)
     assert by_monitor.retained is not None
     assert [it.text for it in by_monitor.retained.dangers if it.text in shown] != []
     told.append(shown)

@@ -54,7 +54,14 @@ from tranrepl.publisher.mysql.positions import (
     position_of,
 )
 from tranrepl.publisher.mysql.server import ServerLog, end_of_log, read_server_log
-from tranrepl.publisher.mysql.server_check import READING, kept_for, right_problems, server_problems, server_warnings
+from tranrepl.publisher.mysql.server_check import (
+    READING,
+    kept_for,
+    retention_problems,
+    right_problems,
+    server_problems,
+    server_warnings,
+)
 from tranrepl.publisher.mysql.snapshot import MySqlSnapshot, qualified, rows_query, taken_snapshot, too_long
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.publisher.mysql.zero_dates import zero_date_warnings
@@ -184,7 +191,7 @@ class MySqlPublisher:
 
     # Check
 
-    def warnings(self, longest_pause: timedelta | None, kept_for: timedelta = timedelta()) -> Iterator[str]:
+    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
         with translated_errors(self.where):
             yield from server_warnings(self._session, self.where, self.log.flavor)
         unwritable = self._messages.warning()
@@ -195,14 +202,7 @@ class MySqlPublisher:
             pause = "no schedule says when runs come" if longest_pause is None else f"runs pause up to {longest_pause}"
             yield (
                 f"{self.where}: binlog_expire_logs_seconds is {limit}, and {pause}: the server removes its log after "
-                "that time, read or not, and the publication must then be reinitialized. SET GLOBAL "
-                "binlog_expire_logs_seconds = 604800 keeps it for a week"
-            )
-        elif limit and limit < kept_for:
-            yield (
-                f"{self.where}: binlog_expire_logs_seconds is {limit}, which is less than max_distretention: the "
-                f"publication must be reinitialized where its log is not read for so long, though its Subscribers are "
-                f"waited for longer. SET GLOBAL binlog_expire_logs_seconds = {kept_for // timedelta(seconds=1)}"
+                "that time, read or not, and the publication must then be reinitialized"
             )
 
     def _kept_for(self) -> timedelta:
@@ -210,9 +210,10 @@ class MySqlPublisher:
         with translated_errors(self.where):
             return kept_for(self._session)
 
-    def problems(self) -> Iterator[ReplicationError]:
+    def problems(self, kept_for: timedelta = timedelta()) -> Iterator[ReplicationError]:
         with translated_errors(self.where):
             yield from server_problems(self._session, self.where, self.log.flavor)
+            yield from retention_problems(self._session, self.where, self.log.flavor, kept_for)
 
     def article_problems(self, article: Article, table: TableDescription) -> Iterator[ConfigurationError]:
         with translated_errors(self.where):

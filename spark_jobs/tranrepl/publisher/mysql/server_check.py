@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +20,12 @@ _SETTINGS: Mapping[str, tuple[str, str]] = {
     "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = FULL"),
     # Of MySQL alone.
     "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
+}
+_LARGEST_LOG = "max_binlog_total_size"
+"""Of MariaDB from 11.4 alone."""
+_KEEPING = {
+    Flavor.MARIADB: "SET GLOBAL binlog_expire_logs_seconds = {}, and in the server's configuration",
+    Flavor.MYSQL: "SET PERSIST binlog_expire_logs_seconds = {}",
 }
 _DURABLE = ("sync_binlog", "innodb_flush_log_at_trx_commit")
 _APPLIED = {Flavor.MARIADB: "log_slave_updates", Flavor.MYSQL: "log_replica_updates"}
@@ -53,12 +60,32 @@ def server_warnings(session: Session, where: str, flavor: Flavor) -> Iterator[st
                 f"log, or its log may lack some of its own. SET GLOBAL {name} = 1, and in the server's configuration"
             )
 
+    size = _settings(session, _LARGEST_LOG).get(_LARGEST_LOG, "0")
+    if size != "0":
+        yield (
+            f"{where}: {_LARGEST_LOG} is {size}: where its log is larger, the server removes the oldest files, read or "
+            f"not. SET GLOBAL {_LARGEST_LOG} = 0 keeps them, or make it more than is written within max_distretention"
+        )
+
 
 def kept_for(session: Session) -> timedelta:
     """Return after what time the server removes a file of its log; nothing where it does not."""
     found = _settings(session, "binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge")
     is_removed = found.get("binlog_expire_logs_auto_purge") != "OFF"
     return timedelta(seconds=int(found["binlog_expire_logs_seconds"]) if is_removed else 0)
+
+
+def retention_problems(session: Session, where: str, flavor: Flavor, wanted: timedelta) -> Iterator[ConfigurationError]:
+    """Yield a problem where the server removes its log sooner than commands are kept for a Subscriber."""
+    limit = kept_for(session)
+    if limit and limit < wanted:
+        seconds = math.ceil(wanted / timedelta(seconds=1))
+        yield ConfigurationError(
+            f"{where}: binlog_expire_logs_seconds is {limit // timedelta(seconds=1)}: the server removes its log after "
+            f"{limit / timedelta(hours=1):g} hours, read or not, and Subscribers are waited for "
+            f"{wanted / timedelta(hours=1):g} (max_distretention)",
+            remedy=_KEEPING[flavor].format(seconds) + "; 0 keeps it until it is purged. Or lower max_distretention",
+        )
 
 
 def server_problems(session: Session, where: str, flavor: Flavor) -> Iterator[ReplicationError]:

@@ -182,8 +182,7 @@ class PostgresPublisher:
 
     # Check
 
-    def warnings(self, longest_pause: timedelta | None, kept_for: timedelta = timedelta()) -> Iterator[str]:
-        del kept_for
+    def warnings(self, longest_pause: timedelta | None) -> Iterator[str]:
         yield from idle_warnings(self.session, longest_pause)
         if is_unconverted(self.session):
             yield (
@@ -191,7 +190,8 @@ class PostgresPublisher:
                 "stops the log reader, or a snapshot, with its table and key"
             )
 
-    def problems(self) -> Iterator[ReplicationError]:
+    def problems(self, kept_for: timedelta = timedelta()) -> Iterator[ReplicationError]:
+        del kept_for
         refused = list(server_problems(self.session, self.slot))
         yield from refused or replication_problems(self._connection)
         yield from self.schema_changes.problems()
