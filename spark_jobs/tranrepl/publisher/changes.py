@@ -224,9 +224,11 @@ class RefusedChange(Exception):  # noqa: N818 — it is no error of its own, it 
 
 def cells_differ(buffer: Buffer, old: Cells, new: Cells) -> Bools:
     """Return which cells differ, of the cells' shape. A value the log leaves out does not."""
-    differ = (old.lengths != new.lengths) & (new.lengths != NOT_IN_LOG)
+    differ: Bools = (old.lengths != new.lengths) & (new.lengths != NOT_IN_LOG)
     is_elsewhere = old.starts != new.starts
     undecided = np.flatnonzero((is_elsewhere & (old.lengths == new.lengths) & (new.lengths > 0)).ravel())
+    if not len(undecided):
+        return differ
     lengths = new.lengths.ravel()[undecided]
     old_values = buffer.strings(old.starts.ravel()[undecided], lengths)
     new_values = buffer.strings(new.starts.ravel()[undecided], lengths)

@@ -168,7 +168,7 @@ class PassedOver:
 
     def add(self, block: EventBlock) -> None:
         """Take in whole groups, or what lies between two."""
-        at = np.flatnonzero(np.isin(block.types, GTIDS))
+        at = np.flatnonzero(block.are(*GTIDS))
         if block.flavor is Flavor.MARIADB:
             self._add_gtids(block, block.starts[at])
         else:
@@ -212,7 +212,7 @@ class PassedOver:
         if last is None or block is None:
             return ""
         begins = block.places - block.data.numbers(block.starts + 9, "<u4")
-        at = np.flatnonzero(np.isin(block.types, GTIDS) & (begins == _begin(last)))
+        at = np.flatnonzero(block.are(*GTIDS) & (begins == _begin(last)))
         return block.event(int(at[0])).hex() if len(at) else ""
 
 

@@ -80,7 +80,7 @@ class Decoder:
     def changes(self, block: EventBlock) -> Changes:
         """Return what the block's groups changed, all of them whole. A place is an offset in the block. Raises
         RefusedChange, DataError."""
-        is_rows = np.isin(block.types, list(OPERATIONS))
+        is_rows = block.are(*OPERATIONS)
         events, tables = self._tables_of_rows(block, is_rows)
         cells = _CellBuffer(block, self.charsets)
         sets: list[ChangeSet] = []
@@ -311,8 +311,8 @@ def _with_changed(buffer: Buffer, of: ChangeSet) -> ChangeSet:
     """Return an UPDATE with the columns that changed, without the rows of which none did; anything else as it is."""
     if of.before is None or of.after is None:
         return of
-    columns = range(of.before.starts.shape[1])
-    changed = [cells_differ(buffer, of.before.columns([at]), of.after.columns([at])) for at in columns]
+    columns = [slice(at, at + 1) for at in range(of.before.starts.shape[1])]
+    changed = [cells_differ(buffer, of.before.columns(it), of.after.columns(it)) for it in columns]
     together = np.concatenate(changed, axis=1) if changed else np.zeros((len(of.places), 0), dtype=np.bool_)
     found = ChangeSet(of.article, of.operation, of.places, of.before, of.after, together)
     is_changed: Bools = np.any(together, axis=1)
@@ -325,7 +325,7 @@ _HAS_ORIGINAL_TIME = 1 << 55
 
 def transactions(block: EventBlock) -> Transactions:
     """Return the block's groups: a group's `xact_seqno` is the place at which it begins."""
-    begins = np.flatnonzero(np.isin(block.types, GTIDS))
+    begins = np.flatnonzero(block.are(*GTIDS))
     starts = block.starts[begins]
     place = block.places[begins] - block.data.numbers(starts + 9, "<u4")
     if block.flavor is Flavor.MARIADB:

@@ -98,6 +98,13 @@ class EventBlock:
             self.data, self.starts[which], self.ends[which], self.types[which], self.places[which], self.flavor
         )
 
+    def are(self, *kinds: EventType) -> Bools:
+        """Return which events are of these types. A look into a table is several times as fast as numpy's `isin`."""
+        is_wanted = np.zeros(256, dtype=np.bool_)
+        is_wanted[list(kinds)] = True
+        found: Bools = is_wanted[self.types]
+        return found
+
     def event(self, index: int) -> bytes:
         """Return one event, without its checksum."""
         return self.data.bytes[self.starts[index] : self.ends[index]].tobytes()

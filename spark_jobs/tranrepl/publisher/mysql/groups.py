@@ -66,14 +66,14 @@ def torn_group(where: str) -> DataError:
 def find_groups(block: EventBlock) -> Groups:
     """Find the groups of a block that begins between two of them. Raises DataError."""
     types = block.types
-    is_gtid = np.isin(types, GTIDS)
+    is_gtid = block.are(*GTIDS)
     begins = np.flatnonzero(is_gtid)
     queries = np.flatnonzero(types == EventType.QUERY)
     texts, lengths = _query_texts(block, queries)
     begun, committed = _is(block, texts, lengths, _BEGIN), _is(block, texts, lengths, _COMMIT)
     undone = _is(block, texts, lengths, _ROLLBACK)
     statements = queries[~(begun | committed | undone)]
-    is_end = np.isin(types, (EventType.XID, EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD))
+    is_end = block.are(EventType.XID, EventType.XA_PREPARE, EventType.TRANSACTION_PAYLOAD)
     is_end[queries[committed | undone]] = True
     alone = _ends_group(block, statements, is_gtid)
     is_end[statements[alone]] = True
@@ -88,7 +88,7 @@ def find_groups(block: EventBlock) -> Groups:
     if is_torn:
         raise torn_group("Publisher")
     open_from = None if is_whole.all() else int(begins[len(found)])
-    in_groups = np.isin(types, [*COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.XA_PREPARE])
+    in_groups = block.are(*COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.XA_PREPARE)
     is_xa = _begins_with(block, statements, b"XA ")
     is_plain = not (in_groups.any() or undone.any() or (~alone).any() or is_xa.any())
     return Groups(begins[is_whole], found, open_from, is_plain, statements)

@@ -155,8 +155,10 @@ class BinlogRange:
 
 def _has_end(block: EventBlock) -> bool:
     """Return whether a group may end in a block that goes on with one: its savepoints are no ends."""
-    may_end = np.isin(block.types, _MAY_END)
-    may_end[statements_of(block)] = np.isin(block.types, GTIDS).any()
+    if block.are(EventType.XID).any():
+        return True
+    may_end = block.are(*_MAY_END)
+    may_end[statements_of(block)] = block.are(*GTIDS).any()
     return bool(may_end.any())
 
 
@@ -176,7 +178,7 @@ class GroupsToCome:
         block."""
         is_within = sum(len(it.types) for it in self.open) > 1
         self.open.append(block)
-        if not (_has_end(block) if is_within else np.isin(block.types, _MAY_END).any()):
+        if not (_has_end(block) if is_within else block.are(*_MAY_END).any()):
             return None
         whole = joined(self.open)
         groups = find_groups(whole)
@@ -363,7 +365,7 @@ class Reading:
         that articles follow."""
         if not len(groups.begins):
             return groups, None
-        others = np.flatnonzero(np.isin(block.types, (EventType.QUERY_COMPRESSED, *_BEFORE_STATEMENT)))
+        others = np.flatnonzero(block.are(EventType.QUERY_COMPRESSED, *_BEFORE_STATEMENT))
         for at in np.sort(np.concatenate([groups.statements, others])).tolist():
             group = int(np.searchsorted(groups.begins, at)) - 1
             if group < 0 or at > groups.ends[-1]:
@@ -512,7 +514,7 @@ def _prepared_in(log: ServerLog, file: int, xid: Xid, before: int) -> list[bytes
             found = to_come.add(cursor.block(data, starts))
             if found is not None:
                 whole, groups = found
-                wanted = np.isin(whole.types[groups.ends], _MAY_PREPARE) & (whole.places[groups.ends] < before)
+                wanted = whole.are(*_MAY_PREPARE)[groups.ends] & (whole.places[groups.ends] < before)
                 if wanted.any():
                     prepared.plain(whole, replace(groups, begins=groups.begins[wanted], ends=groups.ends[wanted]))
             if cursor.file > file or cursor.place >= before:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tranrepl.errors import ReplicationError
 from tranrepl.model.position import Position
 from tranrepl.publisher.log_range import LogPart, RowFilters
@@ -94,7 +92,7 @@ class OpenBinlogStream:
 
     def _add(self, block: EventBlock) -> None:
         is_first = self.arrived_at is None
-        if not self._to_come.open and not np.isin(block.types, GTIDS).any():
+        if not self._to_come.open and not block.are(*GTIDS).any():
             whole, is_passed = block, is_first
         else:
             found = self._to_come.add(block)

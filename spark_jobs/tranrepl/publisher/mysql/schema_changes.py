@@ -256,7 +256,7 @@ def _altered_again(log: ServerLog, after: int, until: int, names: Sequence[Table
         cursor = LogCursor(file_of(after), offset_of(after))
         for data, starts in dump.chunks():
             block = cursor.block(data, starts)
-            for at in np.flatnonzero(np.isin(block.types, (EventType.QUERY, EventType.QUERY_COMPRESSED))).tolist():
+            for at in np.flatnonzero(block.are(EventType.QUERY, EventType.QUERY_COMPRESSED)).tolist():
                 if block.places[at] > until:
                     return found
                 query = query_of(block, at)
