@@ -34,6 +34,17 @@ class CopiedRange(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class _Lines:
+    """Rows of a range, which are read from the snapshot each time that they are iterated over."""
+
+    session: SnapshotSession
+    range: TableRange
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.session.lines(self.range)
+
+
+@dataclass(frozen=True, slots=True)
 class RangeCopy:
     """Copies ranges of one snapshot. It travels pickled inside the function that Spark runs, passwords and all."""
 
@@ -52,7 +63,7 @@ class RangeCopy:
                 with self._sessions() as (session, loader):
                     opened = True
                     while left:
-                        loader.load(left[0].article, left[0].number, session.lines(left[0]))
+                        loader.load(left[0].article, left[0].number, _Lines(session, left[0]))
                         done = left.popleft()
                         yield CopiedRange(article=done.name, number=done.number)
             except ReplicationError as problem:

@@ -114,7 +114,7 @@ def test_bytes_that_are_not_published_stop_nothing(
     assert site.at_subscriber("SELECT id, text FROM t") == [(1, "y")]
 
 
-def test_a_snapshot_names_the_row_that_is_no_utf8(
+def test_a_snapshot_names_the_row_that_is_no_utf8_or_does_not_fit(
     databases: DatabasesFactory, encoded: Encoded, tmp_path: Path
 ) -> None:
     site = _site(replace(databases(), publisher=encoded("publisher", "SQL_ASCII")), tmp_path)
@@ -125,7 +125,12 @@ def test_a_snapshot_names_the_row_that_is_no_utf8(
         site.take_snapshot()
     assert (refused.value.report.database_code, refused.value.report.article) == ("22021", "public.t")
     assert "id = 5, code = c" in refused.value.message
-    site.at_publisher("UPDATE t SET text = 'é' WHERE id = 5")
+    site.at_publisher("UPDATE t SET text = 'é' WHERE id = 5", "UPDATE t SET text = E'é\\tö\\n' WHERE id = 7")
+    site.at_subscriber("ALTER TABLE t ALTER text TYPE varchar(3)")
+    with pytest.raises(DataError, match="column text: ") as refused:
+        site.take_snapshot()
+    assert refused.value.report.key == "id = 7, code = c"
+    site.at_subscriber("ALTER TABLE t ALTER text TYPE text")
     site.take_snapshot()
     assert differing_rows(site) == {}
 

@@ -310,7 +310,8 @@ class Loader(ABC):
 
     def load(self, article: RegisteredArticle, number: int, chunks: Iterable[bytes]) -> LoadedRange:
         """Load one range, whole rows in PostgreSQL's COPY text form, and commit it with its row of
-        `MSreplication_snapshots`. Raises FencedError where another snapshot has begun."""
+        `MSreplication_snapshots`. Where `chunks` can be read again, an error names the row that it is of. Raises
+        FencedError where another snapshot has begun."""
         with self._transaction(f"{self._where}, table {article.destination}"):
             self._rows.require_registered(self._snapshot, str(article.source), self._where)
             loaded = LoadedRange(str(article.source), number, *self._insert(article, chunks))

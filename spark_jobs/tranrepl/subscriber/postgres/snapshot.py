@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
-from tranrepl.errors import ConfigurationError, DataError, ErrorDetails
+from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
+from tranrepl.model.row_images import values
 from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.composed_sql import condition_sql
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.base.snapshot import EmptiedTables, Loader, Snapshot
+from tranrepl.subscriber.command_text import key_text
 from tranrepl.subscriber.foreign_keys import ForeignKey
 from tranrepl.subscriber.postgres.core import core
 from tranrepl.subscriber.postgres.database import POSTGRES
@@ -32,6 +36,8 @@ from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_pa
 from tranrepl.subscriber.snapshot import OwnedRows, SnapshotArticle
 from tranrepl.subscriber.subscription import SubscriptionKey
 
+_SHOWN = 50
+"""COPY's errors show a value's first hundred bytes; so many letters of most are among them."""
 _OWN_TABLE = """
 SELECT c.oid::bigint FROM pg_catalog.pg_class c
  WHERE c.oid = pg_catalog.to_regclass(%s) AND c.relkind = 'r'
@@ -211,14 +217,46 @@ class PostgresLoader(Loader):
                         size += len(chunk)
                 return cursor.rowcount, size
         except psycopg.Error as error:
-            problem = translate(f"{self._where}, table {article.destination}{_of_column(article, error)}", error)
+            refused = _RefusedValue.of(article, error)
+            column = "" if refused is None else f", column {refused.column}"
+            problem = translate(f"{self._where}, table {article.destination}{column}", error)
             problem.add(ErrorDetails(article=str(article.source)))
+            if refused is not None and isinstance(problem, DataError):
+                with suppress(ReplicationError):
+                    problem.add(ErrorDetails(key=refused.key(article, chunks)))
             raise problem from error
 
 
-def _of_column(article: RegisteredArticle, error: psycopg.Error) -> str:
-    """Return which column does not take a value, as far as COPY says so."""
-    found = re.match(rf"COPY {re.escape(article.destination.table)}, line \d+, column ", error.diag.context or "")
-    rest = "" if found is None else (error.diag.context or "")[found.end() :]
-    named = [it.name for it in article.columns if rest.startswith(f"{it.name}: ")]
-    return f", column {named[0]}" if named else ""
+@dataclass(frozen=True, slots=True)
+class _RefusedValue:
+    """A value that a column does not take, as far as COPY says so."""
+
+    line: int
+    """From 1."""
+    column: str
+    shown: str
+    """The value in quotes, or its beginning."""
+
+    @classmethod
+    def of(cls, article: RegisteredArticle, error: psycopg.Error) -> _RefusedValue | None:
+        context = error.diag.context or ""
+        found = re.match(rf"COPY {re.escape(article.destination.table)}, line (\d+), column ", context)
+        rest = "" if found is None else context[found.end() :]
+        named = [it.name for it in article.columns if rest.startswith(f"{it.name}: ")]
+        if found is None or not named:
+            return None
+        return cls(int(found[1]), named[0], rest.removeprefix(f"{named[0]}: "))
+
+    def key(self, article: RegisteredArticle, chunks: Iterable[bytes]) -> str | None:
+        """Return the key of the row, which is read again; None where the rows come in another order then, or once."""
+        before = 0
+        for chunk in chunks:
+            rows = chunk.count(b"\n")
+            if self.line <= before + rows:
+                row = values(chunk.split(b"\n")[self.line - before - 1].decode())
+                found = {it.name: value for it, value in zip(article.columns, row, strict=True)}
+                if not self.shown.startswith(f'"{(found[self.column] or "")[:_SHOWN]}'):
+                    return None
+                return key_text((article.columns[at].name, row[at]) for at in article.key_positions)
+            before += rows
+        return None
