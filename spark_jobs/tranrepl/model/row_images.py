@@ -7,6 +7,7 @@ list of strings costs, and a Subscriber that loads by COPY takes the values as t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,13 @@ def lines(values: pa.StringArray, offsets: npt.NDArray[np.int64], absent: npt.ND
         pa.array(offsets.astype(np.int32)), escaped, mask=pa.array(absent) if absent.any() else None
     )
     return pc.binary_join(rows, "\t")
+
+
+def image_lines(rows: Sequence[Sequence[str | None] | None]) -> pa.StringArray:
+    """Return each row's values as one line; NULL for None."""
+    flat = pa.array([value for row in rows for value in row or ()], pa.string())
+    offsets = np.cumsum([0, *(len(row or ()) for row in rows)]).astype(np.int64)
+    return lines(flat, offsets, np.array([row is None for row in rows], dtype=np.bool_))
 
 
 def _escaped(values: pa.StringArray) -> pa.StringArray:

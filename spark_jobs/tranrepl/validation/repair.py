@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 
-import numpy as np
 import pyarrow as pa
 
 from tranrepl.errors import ConfigurationError
@@ -20,7 +19,7 @@ from tranrepl.jobs.validation_report import MOST_ROWS, ArticleValidation, Differ
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.command_rows import ROW_LAYOUT
 from tranrepl.model.commands import Operation
-from tranrepl.model.row_images import lines
+from tranrepl.model.row_images import image_lines
 from tranrepl.publisher.snapshot import SnapshotSession
 from tranrepl.subscriber.comparison import Correction, SubscriberComparison, Values, by_statements
 from tranrepl.subscriber.shared_tables import Claim
@@ -113,17 +112,11 @@ def command_table(xact_seqno: bytes, first_command_id: int, some: Sequence[Corre
         pa.array([datetime.now(UTC)] * count, pa.timestamp("us", tz="UTC")),
         pa.array([it.article.article_id for it in some], pa.int32()),
         pa.array([int(it.operation) for it in some], pa.int8()),
-        _images([it.before for it in some]),
-        _images([it.after for it in some]),
+        image_lines([it.before for it in some]),
+        image_lines([it.after for it in some]),
         pa.array([it.mask for it in some], pa.binary()),
     ]
     return pa.Table.from_arrays(columns, schema=ROW_LAYOUT)
-
-
-def _images(rows: Sequence[Values | None]) -> pa.StringArray:
-    values = pa.array([value for row in rows for value in row or ()], pa.string())
-    offsets = np.cumsum([0, *(len(row or ()) for row in rows)]).astype(np.int64)
-    return lines(values, offsets, np.array([row is None for row in rows], dtype=np.bool_))
 
 
 def write_script(

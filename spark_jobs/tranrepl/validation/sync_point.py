@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from tranrepl.connections import Connection
 from tranrepl.distribution import job as distribution_job, probe as distribution_probe
 from tranrepl.distribution.opening import OpenDistribution
-from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ErrorKind, ErrorReport, FencedError, TransientError
-from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, ValidationRequest
+from tranrepl.errors import ErrorKind, ErrorReport, FencedError, TransientError
+from tranrepl.jobs.requests import ApplyMode, DistributionRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.jobs.retry import attempt, deliver_with_retry, may_pass
-from tranrepl.log_reader import job as log_reader_job, probe as log_reader_probe
+from tranrepl.jobs.retry import deliver_with_retry
 from tranrepl.log_reader.continuity import find_break
+from tranrepl.log_reader.reading_past import read_log_past
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.snapshot import Snapshot
 from tranrepl.subscriber.applier_options import ApplierOptions
 from tranrepl.subscriber.base.applier import Applier
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TRIES = 8
-_LOG_SECONDS = 300.0
 _PAUSE = 1.0
 
 
@@ -78,7 +76,7 @@ class SyncPoint:
                 stack.enter_context(self.opened.database.delivery_states.paused(self.opened.subscription))
                 publisher = stack.enter_context(self.topology.publisher("tranrepl validation"))
                 snapshot = stack.enter_context(publisher.snapshot(timeout, log.warning))
-                self._read_log_past(snapshot)
+                read_log_past(self.spark, self.topology, self.opened.database, snapshot.position)
                 watermark = self._deliver_up_to(snapshot)
                 if watermark is None:
                     time.sleep(_PAUSE)
@@ -104,36 +102,6 @@ class SyncPoint:
             problem = find_break(publisher, self.opened.database, record)
         if problem is not None:
             raise problem
-
-    def _read_log_past(self, snapshot: Snapshot) -> None:
-        """Read the log until all that the snapshot shows is registered, by this log reader or another one."""
-        deadline = time.monotonic() + _LOG_SECONDS
-        while self._registered() < snapshot.position:
-            error = attempt(self._read_log).error
-            if error is not None and error.number == ARTICLE_DOES_NOT_EXIST:
-                # The log was read to its end all the same.
-                error = None
-            passing = error is None or error.kind is ErrorKind.FENCED or may_pass(error)
-            late = time.monotonic() >= deadline
-            if error is not None and (late or not passing):
-                raise error.to_exception()
-            if late:
-                raise TransientError(
-                    f"publication {self.request.publication.publication}: the log is not read up to the snapshot after "
-                    f"{_LOG_SECONDS:.0f} seconds",
-                    remedy="`tranrepl status FILE` says what the log reader waits for",
-                )
-            if error is not None:
-                time.sleep(_PAUSE)
-
-    def _registered(self) -> Position:
-        record = self.opened.database.publications.get(self.request.publication.publication)
-        return record.registered_to or FIRST_POSITION
-
-    def _read_log(self) -> JobResult:
-        request = LogReaderRequest(publication=self.request.publication)
-        idle = log_reader_probe.idle_result(request, self.topology)
-        return idle or log_reader_job.run(self.spark, request, self.topology.connections)
 
     def _deliver_up_to(self, snapshot: Snapshot) -> bytes | None:
         """Deliver up to the snapshot; return the Subscriber's watermark, None where it has more than the snapshot
