@@ -44,6 +44,7 @@ COLUMNS: Mapping[str, str] = {
     "msreplication_snapshots.article_id": "The definition by which rows are copied, a row of `msarticles`",
     "msreplication_snapshots.loading_seqno": "Position of the snapshot that is copied",
     "msreplication_snapshots.range_count": "Ranges that will be all of the article's rows; NULL before that is known",
+    "msreplication_snapshots.range_bounds": "Of ranges of keys: where those after the first begin",
     "msreplication_snapshots.deferred": "Names of indexes and constraints that are created after the copy (PostgreSQL)",
     "revision": "Of these tables: grows when one of them changes",
     "version": "Of tranrepl",

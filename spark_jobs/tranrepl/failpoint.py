@@ -61,6 +61,8 @@ class Failpoint(StrEnum):
     """A range is loaded, and not committed."""
     RANGE_COMMITTED = "range_committed"
     """A range is committed."""
+    RANGES_BROUGHT_FORWARD = "ranges_brought_forward"
+    """What an interrupted snapshot had loaded of a table shows a later transaction, and that is not committed."""
     SNAPSHOT_LOADED = "snapshot_loaded"
     """All ranges are committed, and the watermark is not set."""
     SNAPSHOT_ENDED = "snapshot_ended"

@@ -13,18 +13,20 @@ from functools import cache, partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from support.continuous_reader import read_continuously
 from support.in_process import deliver_stored, read_log_into_store
 from support.processes import fields_of
 from support.site import Site
+from support.spark_here import SparkHere
 from tranrepl import failpoint
 from tranrepl.admin.cleanup import clean_up
 from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader.reading_past import read_log_past
 from tranrepl.publisher.postgres import slot_messages
-from tranrepl.snapshot import copying, opening
+from tranrepl.snapshot import copying, opening, probe
 
 Of = TypeVar("Of")
 Job = Callable[[Site], JobResult]
@@ -82,6 +84,17 @@ def _take_snapshot(site: Site) -> JobResult:
 
 
 SNAPSHOT: Job = _take_snapshot
+
+
+def _take_snapshot_of_key_ranges(site: Site) -> JobResult:
+    """Take one that reads the log where it goes on with ranges of an earlier one, with ranges of two pages."""
+    spark: Any = SparkHere()
+    probe.InThisProcess.read_log_past = partial(read_log_past, spark, site.topology)
+    copying.SMALLEST_RANGE, copying.LARGEST_RANGE, opening.LARGE_BYTES = 16_384, 16_384, 0
+    return site.take_snapshot()
+
+
+SNAPSHOT_OF_KEY_RANGES: Job = _take_snapshot_of_key_ranges
 
 _PATIENCE_SECONDS = 300.0
 

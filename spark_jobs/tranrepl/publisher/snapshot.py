@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from tranrepl.errors import ConfigurationError, TransientError
@@ -59,6 +60,28 @@ class TableRange:
     @property
     def name(self) -> str:
         return str(self.article.source)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange(TableRange):
+    """Rows from `first` of the key's first column, which is a whole number, up to before `end`; None: without a bound.
+    Any snapshot can be asked for them: another one goes on where this one was interrupted."""
+
+    first: int | None
+    end: int | None
+
+
+def key_ranges(article: RegisteredArticle, bounds: Sequence[int]) -> list[KeyRange]:
+    """Return the article's table in ranges of keys; `bounds`: where those after the first begin."""
+    numbered = enumerate(pairwise([None, *bounds, None]), start=1)
+    return [KeyRange(article, number, 1 / (len(bounds) + 1), *of) for number, of in numbered]
+
+
+def key_bounds(ranges: Sequence[TableRange]) -> list[int] | None:
+    """Return the bounds that `key_ranges` made these of; None where they are others."""
+    if not all(isinstance(it, KeyRange) for it in ranges):
+        return None
+    return [it.first for it in ranges if isinstance(it, KeyRange) and it.first is not None]
 
 
 class SnapshotSession(Protocol):

@@ -13,7 +13,8 @@
 6. The distribution database activates the subscription (`activate`).
 
 A job that dies leaves the subscription initiated. The next one keeps the articles that were copied whole, with the X of
-before (`snapshot.copied_before`), and does all of it again for the others; the subscription begins with the least X. An
+before (`snapshot.copied_before`); it brings ranges of keys that were copied to its own X
+(`snapshot.bringing_forward`), and does all of it again for the others; the subscription begins with the least X. An
 article that began later than that, or joins an active subscription, has no watermark of its own: its commands up to its
 X are left out when the others' are delivered.
 """
@@ -38,8 +39,15 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult, TableProgress
 from tranrepl.jobs.retry import may_pass
 from tranrepl.printable import counted, duration, size
-from tranrepl.publisher.snapshot import Snapshot, TableRange, needing_registered_tables
+from tranrepl.publisher.snapshot import (
+    Snapshot,
+    TableRange,
+    key_bounds,
+    key_ranges,
+    needing_registered_tables,
+)
 from tranrepl.remedies import FINISH_BATCH
+from tranrepl.snapshot.bringing_forward import ChangedSince, ReadLogPast, bring_forward, changed_since
 from tranrepl.snapshot.copied_before import copied_before
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy, range_bytes
 from tranrepl.snapshot.definitions import (
@@ -53,7 +61,7 @@ from tranrepl.snapshot.earlier_rows import delete_earlier_rows
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.shared_tables import snapshot_problems
-from tranrepl.subscriber.snapshot import LoadedRange, SnapshotArticle
+from tranrepl.subscriber.snapshot import ExpectedRanges, LoadedRange, SnapshotArticle
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +79,11 @@ class Runner(Protocol):
 
     @property
     def cores(self) -> int: ...
+
+    @property
+    def read_log_past(self) -> ReadLogPast | None:
+        """Read the log until all before a position is registered; None where it is not worth while."""
+        ...
 
     def __call__(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> list[CopiedRange]:
         """Copy each range; its answers. Raises LostTasksError."""
@@ -118,19 +131,22 @@ def initialize(plan: OpenSnapshot, runner: Runner, history: SnapshotHistory) -> 
     shared = snapshot_problems(plan.opened.subscriber.where, plan.articles, others, schemas=able.schemas)
     for problem in (*plan.target.problems(plan.articles), *shared):
         raise problem
-    snapshot, kept = secrets.token_hex(8), copied_before(plan, history.say)
+    before = copied_before(plan, history.say, ranges=runner.read_log_past is not None)
     # First of all, so that no range is of another snapshot than the one that will be recorded.
-    plan.target.keep(snapshot, kept)
+    snapshot, kept, partly = secrets.token_hex(8), before.whole, before.partly
+    plan.target.keep(snapshot, before.began)
     everything, plan = plan.articles, replace(plan, articles=tuple(it for it in plan.articles if it.name not in kept))
-    database.snapshots.initiate(plan.opened.record, subscription, plan.names)
+    database.snapshots.initiate(plan.opened.record, subscription, [it for it in plan.names if it not in partly])
     reach(Failpoint.SNAPSHOT_INITIATED)
     timeout = plan.request.publication.publisher.snapshot_timeout
     with plan.publisher.snapshot(timeout, history.say) as exported:
         reach(Failpoint.SNAPSHOT_EXPORTED)
-        database.snapshots.record_start(subscription, plan.names, exported.xact_seqno)
-        loading = _Loading(plan, exported, runner, history, snapshot)
+        forward = changed_since(plan, partly, exported, runner.read_log_past, history.say)
+        fresh = [it for it in plan.names if it not in forward]
+        database.snapshots.record_start(subscription, fresh, exported.xact_seqno)
+        loading = _Loading(plan, exported, runner, history, snapshot, forward)
         fence = loading.copy()
-    began = {it.name: kept.get(it.name, exported.xact_seqno) for it in everything}
+    began = {it.name: exported.xact_seqno for it in everything} | {name: it.xact_seqno for name, it in kept.items()}
     watermark = min(began.values(), default=exported.xact_seqno) if plan.whole else None
     # By now the Subscriber's fence is set: what else calls it off from here on is found by that.
     database.snapshots.require_begun(subscription, began)
@@ -160,6 +176,7 @@ class _Loading:
     runner: Runner
     history: SnapshotHistory
     snapshot: str
+    forward: Mapping[str, ChangedSince]
     notices: list[str] = field(default_factory=list)
     _ranges: list[TableRange] = field(default_factory=list)
     _looked: float = field(default_factory=time.monotonic)
@@ -176,9 +193,10 @@ class _Loading:
             if plan.request.publication.replicate_ddl:
                 # Now and as the snapshot sees them, the tables are the same by now, and stay so.
                 require_registered(plan.publisher, plan.articles)
-            behind = tables_behind(plan.opened, [it.article for it in plan.articles])
+            fresh = replace(plan, articles=tuple(it for it in plan.articles if it.name not in self.forward))
+            behind = tables_behind(plan.opened, [it.article for it in fresh.articles])
             position = plan.opened.subscriber.position()
-            articles = delete_earlier_rows(plan, self.snapshot, behind, position, self.notices.append)
+            articles = delete_earlier_rows(fresh, self.snapshot, behind, position, self.notices.append)
             reach(Failpoint.EARLIER_ROWS_DELETED)
             shared = frozenset(it.name for it in articles if it.owned.condition is not None)
             for altered in bring_to_definitions(plan.opened, behind, position, shared_tables=shared):
@@ -190,11 +208,17 @@ class _Loading:
                 not_for_replication=plan.options.not_for_replication,
             )
             reach(Failpoint.SNAPSHOT_BEGUN)
+            bring_forward(plan, self.forward, self.snapshot, self.exported.xact_seqno, holder)
             order = target.load_order(plan.articles, not_for_replication=plan.options.not_for_replication)
             each = range_bytes(plan.total_bytes, self.runner.cores)
             by_name = {}
             for it in plan.articles:
-                by_name[it.name] = holder.ranges(it.article, None if it.name in order.at_once else each)
+                before = self.forward.get(it.name)
+                by_name[it.name] = (
+                    holder.ranges(it.article, None if it.name in order.at_once else each)
+                    if before is None
+                    else key_ranges(it.article, before.bounds)
+                )
             self._ranges = [it for ranges in by_name.values() for it in ranges]
             # Labels are looked at when all is loaded: until then nobody knows of these rows that they are right.
             labelled = {it.name for it in plan.articles if it.article.source_definition.enumerated}
@@ -207,7 +231,7 @@ class _Loading:
 
     def _expect(self, ranges: Mapping[str, Sequence[TableRange]]) -> None:
         """Let another job keep these articles once these ranges are loaded."""
-        parts = [(it[0].article, len(it)) for it in ranges.values()]
+        parts = [ExpectedRanges(it[0].article, len(it), key_bounds(it)) for it in ranges.values()]
         self.plan.target.expect(self.snapshot, self.exported.xact_seqno, parts)
 
     def complete(
@@ -251,15 +275,18 @@ class _Loading:
             self.snapshot,
             options,
         )
-        left, attempts = list(ranges), 0
+        left, attempts = self._not_loaded(ranges), 0
         while left:
             problem = self._attempt(copy, left)
-            loaded = {(it.article, it.number) for it in self.plan.target.loaded(self.snapshot)}
-            still = [it for it in left if (it.name, it.number) not in loaded]
+            still = self._not_loaded(left)
             attempts = attempts + 1 if len(still) == len(left) else 0
             if problem is not None and still and (attempts >= _ATTEMPTS_WITHOUT_PROGRESS or not may_pass(problem)):
                 raise problem.to_exception()
             left = still
+
+    def _not_loaded(self, ranges: Sequence[TableRange]) -> list[TableRange]:
+        loaded = {(it.article, it.number) for it in self.plan.target.loaded(self.snapshot)}
+        return [it for it in ranges if (it.name, it.number) not in loaded]
 
     def _attempt(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> ErrorReport | None:
         """Copy ranges once; return the worst error that kept ranges from being copied."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult
+from tranrepl.log_reader.reading_past import read_log_past
 from tranrepl.publisher.snapshot import TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import LostTasksError
@@ -28,21 +30,22 @@ def run(spark: SparkSession, request: SnapshotRequest, connections: Mapping[str,
     """Take the snapshots that articles wait for. The result, error or not, is in the history.
 
     This process holds the exported snapshot: tasks and executors may be lost, their ranges are copied again. Where it
-    is lost itself, the next job copies the tables that were not whole.
+    is lost itself, the next job copies what was not.
     """
     topology = Topology(request.publication, connections)
     with open_waiting(request, topology) as (opened, waiting):
         if not waiting.articles:
             return JobResult()
         with open_snapshot(request, topology, opened, waiting) as plan:
-            return recorded(plan, OnSpark(spark))
+            return recorded(plan, OnSpark(spark, topology))
 
 
 class OnSpark:
     """A task copies some ranges, one after the other over the same sessions."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, topology: Topology) -> None:
         self._context = spark.sparkContext
+        self.read_log_past = partial(read_log_past, spark, topology)
         self.cores = spark.sparkContext.defaultParallelism
 
     def __call__(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> list[CopiedRange]:

@@ -12,6 +12,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.publisher.snapshot import TableRange
+from tranrepl.snapshot.bringing_forward import ReadLogPast
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import Runner, SnapshotHistory, initialize
 from tranrepl.snapshot.opening import OpenSnapshot, open_snapshot, open_waiting
@@ -70,6 +71,7 @@ class InThisProcess:
     """One range after the other in this process."""
 
     cores = 1
+    read_log_past: ReadLogPast | None = None
 
     def __call__(self, copy: RangeCopy, ranges: Sequence[TableRange]) -> list[CopiedRange]:
         return list(copy(ranges))

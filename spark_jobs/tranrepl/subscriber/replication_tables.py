@@ -88,9 +88,11 @@ SNAPSHOTS = sa.Table(
     sa.Column("article_id", sa.Integer),
     sa.Column("loading_seqno", _POSITION),
     sa.Column("range_count", sa.Integer),
+    sa.Column("range_bounds", _LONG_TEXT),
 )
 """Row 0 of an article says whether setup made its table (`created`), what is built after the load (`deferred`), and of
-the snapshot that loads it: by which definition, as of which transaction, and in how many ranges."""
+the snapshot that loads it: by which definition, as of which transaction, and in how many ranges; of ranges of keys,
+where those after the first begin (`range_bounds`)."""
 ARTICLES = sa.Table(
     "mssubscription_articles",
     METADATA,

@@ -95,13 +95,26 @@ class LoadedRange:
 
 @dataclass(frozen=True, slots=True)
 class CopiedArticle:
-    """An article of which all rows are committed, by a snapshot that did not end."""
+    """An article of which rows are committed, by a snapshot that did not end: all of them, or ranges of keys."""
 
     article_id: int
     """The definition that they were copied by."""
     xact_seqno: bytes
     """The last transaction that they show."""
     rows: int
+    is_whole: bool
+    bounds: tuple[int, ...] | None
+    """Where ranges of keys begin, as `publisher.snapshot.key_ranges` takes them; None of other ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRanges:
+    """By which ranges an article is loaded."""
+
+    article: RegisteredArticle
+    count: int
+    bounds: Sequence[int] | None
+    """As `CopiedArticle.bounds`."""
 
 
 @dataclass(frozen=True, slots=True)

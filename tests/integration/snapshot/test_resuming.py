@@ -26,7 +26,7 @@ from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.snapshot import initialization
-from tranrepl.snapshot.copied_before import copied_before
+from tranrepl.snapshot.copied_before import CopiedBefore, copied_before
 from tranrepl.snapshot.opening import OpenSnapshot
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 
@@ -277,7 +277,7 @@ def test_all_that_was_copied_is_only_built(site: Site) -> None:
     _require_equal(site)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("foreign_keys", [True, False])
 def test_tables_that_foreign_keys_tie_are_copied_at_one_position(
     databases: DatabasesFactory, tmp_path: Path, foreign_keys: bool
@@ -301,8 +301,8 @@ def test_a_job_that_stood_still_before_it_kept_tables_does_nothing_when_another_
 ) -> None:
     _interrupt(site, 4)
 
-    def chosen_while_another_ends(plan: OpenSnapshot, say: Callable[[str], None]) -> dict[str, bytes]:
-        kept = copied_before(plan, say)
+    def chosen_while_another_ends(plan: OpenSnapshot, say: Callable[[str], None], *, ranges: bool) -> CopiedBefore:
+        kept = copied_before(plan, say, ranges=ranges)
         _write(site, 5)
         assert _copied(_rest(site)) == _TABLES[4:]
         replicate_stored(site)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from decimal import Decimal
 from multiprocessing.connection import Client, Connection as Channel, Listener
 from queue import Queue
 from typing import Any
@@ -39,7 +39,7 @@ from tranrepl.publisher.mysql.positions import BinlogPositions, position_of
 from tranrepl.publisher.mysql.row_filters import condition
 from tranrepl.publisher.mysql.snapshot_point import begun_together
 from tranrepl.publisher.mysql.table_maps import Flavor
-from tranrepl.publisher.snapshot import TableRange, UnregisteredError, Values, renamed_or_dropped
+from tranrepl.publisher.snapshot import KeyRange, TableRange, UnregisteredError, Values, key_ranges, renamed_or_dropped
 
 _READERS = 4
 """Sessions that take a snapshot together."""
@@ -52,23 +52,6 @@ _FEWEST_ROWS = 100
 """In a range: estimates of fewer say little."""
 _QUESTIONS, _QUESTIONS_A_PART = 256, 8
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRange(TableRange):
-    """Rows from `first` of the key's first column up to before `end`; None: without a bound."""
-
-    first: int | None
-    end: int | None
-
-    def condition(self) -> str:
-        """Return SQL that is true for its rows."""
-        column = quoted(self.article.columns[self.article.key_positions[0]].name)
-        parts = [
-            *([] if self.first is None else [f"{column} >= {self.first}"]),
-            *([] if self.end is None else [f"{column} < {self.end}"]),
-        ]
-        return " AND ".join(parts) or "TRUE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +81,7 @@ class MySqlSnapshotSession:
         list(self._ask("hold", list(articles)))
 
     def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> list[TableRange]:
-        bounds = json.loads(b"".join(self._ask("bounds", article, bytes_each)))
-        numbered = enumerate(pairwise([None, *bounds, None]), start=1)
-        return [KeyRange(article, number, 1 / (len(bounds) + 1), *of) for number, of in numbered]
+        return [*key_ranges(article, json.loads(b"".join(self._ask("bounds", article, bytes_each))))]
 
     def lines(self, chosen: TableRange) -> Iterator[bytes]:
         if not isinstance(chosen, KeyRange):
@@ -317,7 +298,7 @@ class _Answering:
         self, article: RegisteredArticle, keys: Sequence[Values] | None, chosen: KeyRange | None
     ) -> Generator[bytes]:
         with self._session() as session, session.driver.cursor() as cursor:
-            among = "TRUE" if chosen is None else chosen.condition()
+            among = _with_keys(article, keys) if chosen is None else _between(chosen)
             statement, bound = rows_query(session, article, keys, among)
             with closing(texts(session.driver, cursor.mogrify(statement, bound or None))) as found:
                 for lines in found:
@@ -342,6 +323,22 @@ def divided_range(rows_between: Callable[[int, int], int], first: int, last: int
         middle, questions = (begin + end) // 2, questions - 2
         left += [(one, other, min(there, rows_between(one, other))) for one, other in ((begin, middle), (middle, end))]
     return sorted(found)
+
+
+def _between(chosen: KeyRange) -> str:
+    """Return SQL that is true for the range's rows."""
+    column = quoted(chosen.article.columns[chosen.article.key_positions[0]].name)
+    first = [] if chosen.first is None else [f"{column} >= {chosen.first}"]
+    end = [] if chosen.end is None else [f"{column} < {chosen.end}"]
+    return " AND ".join([*first, *end]) or "TRUE"
+
+
+def _with_keys(article: RegisteredArticle, keys: Sequence[Values] | None) -> str:
+    """Return SQL that is true for rows with these keys, by which an index finds them: no text of a value does."""
+    first = article.columns[article.key_positions[0]]
+    if not keys or source_type(first.type_name).family not in _WHOLE:
+        return "TRUE"
+    return f"{quoted(first.name)} IN ({', '.join(f'{Decimal(it[0] or 0):f}' for it in keys)})"
 
 
 def _read_of(session: Session, where: str, article: RegisteredArticle) -> None:

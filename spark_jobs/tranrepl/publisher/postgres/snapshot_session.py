@@ -23,9 +23,15 @@ from tranrepl.postgres.table_locks import lock, with_all_locks
 from tranrepl.publisher.postgres.oversized_messages import reaches_the_limit
 from tranrepl.publisher.postgres.partitions import partitioned, partitions, whole_table
 from tranrepl.publisher.postgres.rights import read_problems
-from tranrepl.publisher.postgres.table_ranges import PageRange, table_ranges, table_sizes
+from tranrepl.publisher.postgres.table_ranges import (
+    key_bounds_at,
+    range_condition,
+    table_of,
+    table_ranges,
+    table_sizes,
+)
 from tranrepl.publisher.postgres.unconverted_text import AS_IT_IS, is_unconverted, refuse_unreadable_lines
-from tranrepl.publisher.snapshot import Key, TableRange, UnregisteredError, Values, renamed_or_dropped
+from tranrepl.publisher.snapshot import Key, TableRange, UnregisteredError, Values, key_ranges, renamed_or_dropped
 
 _CHUNK_BYTES = 256 * 1024
 
@@ -49,12 +55,12 @@ class PostgresSnapshotSession:
     def hold(self, articles: Iterable[RegisteredArticle]) -> None:
         hold_tables(self.session, articles)
 
-    def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> list[PageRange]:
-        return table_ranges(article, table_sizes(self.session, article), bytes_each)
+    def ranges(self, article: RegisteredArticle, bytes_each: int | None) -> Sequence[TableRange]:
+        found = table_ranges(article, table_sizes(self.session, article), bytes_each)
+        bounds = key_bounds_at(self.session, article, [it.first_page for it in found])
+        return found if bounds is None else key_ranges(article, bounds)
 
     def lines(self, chosen: TableRange) -> Iterator[bytes]:
-        if not isinstance(chosen, PageRange):
-            raise TypeError(f"{chosen.name}: not a range of pages")
         try:
             yield from copied_lines(self.session, chosen)
         except ReplicationError as error:
@@ -151,10 +157,10 @@ SELECT n.nspname = %s AND c.relname = %s
 """
 
 
-def _refuse_unheld(session: Session, read: PageRange) -> None:
+def _refuse_unheld(session: Session, read: TableRange) -> None:
     """Raise TransientError where the range may lack rows, or have others, because the session that held its table had
     ended before it was read: a later snapshot may keep it. This one holds the table since."""
-    where, table = f"Publisher {session.info.dbname}", read.table
+    where, table = f"Publisher {session.info.dbname}", table_of(read)
     with translated_errors(where):
         values = [table.schema, table.table, qualified(table).as_string(session)]
         if session.execute(_AS_IN_SNAPSHOT, values).fetchone() != (True,):
@@ -164,13 +170,13 @@ def _refuse_unheld(session: Session, read: PageRange) -> None:
         refuse_altered(session, where, read.article)
 
 
-def range_query(chosen: PageRange) -> sql.Composed:
+def range_query(chosen: TableRange) -> sql.Composed:
     """Return a SELECT of the range's published columns and rows, in the order of the article's columns.
 
     A row filter may hold per cent signs: it is executed without parameters, or by a RawCursor. It may name its table,
     also where that is read as one of its partitions.
     """
-    article, narrowed = chosen.article, chosen.condition()
+    article, narrowed = chosen.article, range_condition(chosen)
     conditions = [] if narrowed is None else [narrowed]
     if article.filter is not None:
         conditions.append(condition_sql(article.filter))
@@ -178,7 +184,7 @@ def range_query(chosen: PageRange) -> sql.Composed:
     where = sql.SQL(" AND ").join(sql.SQL("({})").format(it) for it in conditions)
     return sql.SQL("SELECT {} FROM ONLY {} AS {} WHERE {}").format(
         columns,
-        qualified(chosen.table),
+        qualified(table_of(chosen)),
         sql.Identifier(article.source.table),
         where if conditions else sql.SQL("true"),
     )
@@ -203,7 +209,7 @@ def rows_of_keys(session: Session, article: RegisteredArticle, keys: Sequence[Va
     return {tuple(row[at] for at in article.key_positions): list(row) for row in session.execute(query).fetchall()}
 
 
-def copied_lines(session: Session, chosen: PageRange) -> Iterator[bytes]:
+def copied_lines(session: Session, chosen: TableRange) -> Iterator[bytes]:
     """Yield the range's rows in COPY's text form, whole rows, about `_CHUNK_BYTES` at a time.
 
     libpq gives row by row; all that is done with one is to put it beside the others.
@@ -235,13 +241,13 @@ def copied_lines(session: Session, chosen: PageRange) -> Iterator[bytes]:
         session.execute("SET client_encoding = 'UTF8'")
 
 
-def _readable(chosen: PageRange, chunk: bytes, *, unconverted: bool) -> bytes:
+def _readable(chosen: TableRange, chunk: bytes, *, unconverted: bool) -> bytes:
     if unconverted:
         refuse_unreadable_lines(chosen.article, chunk)
     return chunk
 
 
-def _too_long(problem: ReplicationError, failed: PageRange) -> ReplicationError:
+def _too_long(problem: ReplicationError, failed: TableRange) -> ReplicationError:
     """Return the error with the article, and with a way on: a row is longer than COPY's text may be."""
     report = problem.report
     return report.model_copy(

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+import pyarrow as pa
 import sqlalchemy as sa
 
 from tranrepl.errors import ConfigurationError
@@ -26,6 +27,7 @@ from tranrepl.subscriber.row_filter_translation import columns_read, translated_
 from tranrepl.subscriber.snapshot import (
     CopiedArticle,
     DeletedRows,
+    ExpectedRanges,
     LoadedRange,
     LoadOrder,
     OwnedRows,
@@ -125,8 +127,9 @@ class Snapshot:
             return self._rows.interrupted([it.name for it in articles])
 
     def copied(self, articles: Iterable[SnapshotArticle]) -> dict[str, CopiedArticle]:
-        """Return those of the articles whose rows an earlier snapshot, which did not end, has copied to tables that are
-        still there, and not empty since: as by hand, or after a crash where they are unlogged."""
+        """Return those of the articles whose rows an earlier snapshot, which did not end, has copied, all or ranges of
+        keys, to tables that are still there, and not empty since: as by hand, or after a crash where they are
+        unlogged."""
         if not self._model.has_snapshots():
             return {}
         with self._transaction():
@@ -159,8 +162,8 @@ class Snapshot:
         return []
 
     def keep(self, snapshot: str, kept: Mapping[str, bytes]) -> None:
-        """Let articles that are `copied` be of this snapshot, which does not copy them again, and give up ranges of
-        all others. `kept`: by article, the last transaction that its rows show. Raises FencedError where another
+        """Let articles that are `copied` be of this snapshot, which does not copy those rows again, and give up ranges
+        of all others. `kept`: by article, the last transaction that its rows show. Raises FencedError where another
         snapshot has taken them meanwhile."""
         if self._model.has_snapshots():
             with self._transaction():
@@ -266,8 +269,8 @@ class Snapshot:
         with self._transaction():
             return load_order(self._emptied.parents(articles))
 
-    def expect(self, snapshot: str, xact_seqno: bytes, ranges: Sequence[tuple[RegisteredArticle, int]]) -> None:
-        """Record how many ranges will be all of each article, and which transaction is the last that they show."""
+    def expect(self, snapshot: str, xact_seqno: bytes, ranges: Sequence[ExpectedRanges]) -> None:
+        """Record which ranges will be all of each article, and which transaction is the last that they show."""
         with self._transaction():
             self._rows.expect(snapshot, xact_seqno, ranges)
 
@@ -320,9 +323,25 @@ class Loader(ABC):
         reach(Failpoint.RANGE_COMMITTED)
         return loaded
 
+    def replace(
+        self, article: RegisteredArticle, xact_seqno: bytes, keys: pa.StringArray, chunks: Iterable[bytes]
+    ) -> None:
+        """Delete rows that are loaded by these keys (lines of the key's values), load others in their place as `load`
+        does, and commit that what is loaded shows all up to a transaction."""
+        with self._transaction(f"{self._where}, table {article.destination}"):
+            self._rows.require_registered(self._snapshot, str(article.source), self._where)
+            self._delete(article, keys)
+            self._insert(article, chunks)
+            reach(Failpoint.RANGES_BROUGHT_FORWARD)
+            self._rows.move(str(article.source), xact_seqno)
+
     def _transaction(self, where: str) -> AbstractContextManager[None]:
         return self._database.transaction(self._session, where)
 
     @abstractmethod
     def _insert(self, article: RegisteredArticle, chunks: Iterable[bytes]) -> tuple[int, int]:
         """Insert the rows; return how many there were, and how many bytes."""
+
+    @abstractmethod
+    def _delete(self, article: RegisteredArticle, keys: pa.StringArray) -> None:
+        """Delete the rows with these keys, as far as they are there."""

@@ -7,10 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tranrepl.model.article import RegisteredArticle
 from tranrepl.subscriber.base.database import RowLock, SqlDatabase
 from tranrepl.subscriber.replication_tables import SNAPSHOTS, of_subscription
-from tranrepl.subscriber.snapshot import CopiedArticle, LoadedRange, another_snapshot
+from tranrepl.subscriber.snapshot import CopiedArticle, ExpectedRanges, LoadedRange, another_snapshot
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 
@@ -53,30 +52,47 @@ class SnapshotRows:
         self._session.execute(
             sa.update(SNAPSHOTS)
             .where(of_names)
-            .values(snapshot=snapshot, range_count=None, time=sa.func.current_timestamp())
+            .values(snapshot=snapshot, range_count=None, range_bounds=None, time=sa.func.current_timestamp())
         )
         known = set(self._session.scalars(sa.select(columns.article).where(of_names)))
         new = [self._row(name, 0, snapshot) for name in names if name not in known]
         if new:
             self._session.execute(sa.insert(SNAPSHOTS), new)
 
-    def expect(self, snapshot: str, xact_seqno: bytes, ranges: Sequence[tuple[RegisteredArticle, int]]) -> None:
-        """Record in how many ranges a snapshot that is announced loads articles, and the last transaction that they
+    def expect(self, snapshot: str, xact_seqno: bytes, ranges: Sequence[ExpectedRanges]) -> None:
+        """Record by which ranges a snapshot that is announced loads articles, and the last transaction that they
         show."""
         columns = SNAPSHOTS.c
         update = (
             sa.update(SNAPSHOTS)
             .where(self._of_articles, columns.article == sa.bindparam("of_article"), columns.snapshot == snapshot)
-            .values(loading_seqno=xact_seqno, article_id=sa.bindparam("definition"), range_count=sa.bindparam("ranges"))
+            .values(
+                loading_seqno=xact_seqno,
+                article_id=sa.bindparam("definition"),
+                range_count=sa.bindparam("ranges"),
+                range_bounds=sa.bindparam("bounds"),
+            )
         )
         if ranges:
             each = [
-                {"of_article": str(it.source), "definition": it.article_id, "ranges": count} for it, count in ranges
+                {
+                    "of_article": str(it.article.source),
+                    "definition": it.article.article_id,
+                    "ranges": it.count,
+                    "bounds": None if it.bounds is None else ",".join(map(str, it.bounds)),
+                }
+                for it in ranges
             ]
             self._session.execute(update, each)
 
+    def move(self, name: str, xact_seqno: bytes) -> None:
+        """Record that the rows of an article that are loaded show all up to another transaction."""
+        of_name = sa.and_(self._of_articles, SNAPSHOTS.c.article == name)
+        self._session.execute(sa.update(SNAPSHOTS).where(of_name).values(loading_seqno=xact_seqno))
+
     def copied(self) -> dict[str, CopiedArticle]:
-        """Return the articles of which all ranges are loaded, by a snapshot that has not ended."""
+        """Return the articles of which all ranges are loaded, or some that another snapshot can go on with, by a
+        snapshot that has not ended."""
         columns = SNAPSHOTS.c
         ranges = (
             sa.select(
@@ -91,19 +107,34 @@ class SnapshotRows:
         )
         of_one = sa.and_(ranges.c.article == columns.article, ranges.c.snapshot == columns.snapshot)
         query = (
-            sa.select(columns.article, columns.article_id, columns.loading_seqno, ranges.c.row_count)
+            sa.select(
+                columns.article,
+                columns.article_id,
+                columns.loading_seqno,
+                columns.range_bounds,
+                columns.range_count,
+                ranges.c.row_count,
+                ranges.c.loaded,
+            )
             .join(ranges, of_one)
-            .where(self._of_articles, columns.range_count == ranges.c.loaded)
+            .where(self._of_articles, columns.range_count.is_not(None))
         )
-        return {
-            row.article: CopiedArticle(row.article_id, bytes(row.loading_seqno), int(row.row_count))
+        found = {
+            row.article: CopiedArticle(
+                row.article_id,
+                bytes(row.loading_seqno),
+                int(row.row_count),
+                row.range_count == row.loaded,
+                None if row.range_bounds is None else tuple(map(int, filter(None, row.range_bounds.split(",")))),
+            )
             for row in self._session.execute(query)
         }
+        return {name: it for name, it in found.items() if it.is_whole or it.bounds is not None}
 
     def keep(self, snapshot: str, kept: Mapping[str, bytes], where: str) -> None:
-        """Let articles that are copied be this snapshot's, and give up the ranges of all others: neither is loaded by
-        the snapshot of before any more. `kept`: by article, the last transaction that its rows show. Raises FencedError
-        where another snapshot has taken them since they were looked at."""
+        """Let articles of which rows are copied be this snapshot's, and give up the ranges of all others: neither is
+        loaded by the snapshot of before any more. `kept`: by article, the last transaction that its rows show. Raises
+        FencedError where another snapshot has taken them since they were looked at."""
         columns = SNAPSHOTS.c
         begun = set(self._session.scalars(sa.select(columns.article).where(self._mine, columns.range_number != 0)))
         given_up = sorted(begun.difference(kept))

@@ -23,14 +23,17 @@ from tranrepl.subscriber.base.statements import (
     Command,
     ParameterError,
     Parameters,
+    Shape,
     Statement,
     insert_statement,
     key_of,
     parameters,
+    statement,
 )
 from tranrepl.subscriber.base.target import SqlTarget
 from tranrepl.subscriber.batching.steps import MismatchError
 from tranrepl.subscriber.command_text import key_text
+from tranrepl.subscriber.comparison import by_statements
 
 _ROWS_TOGETHER = 1000
 
@@ -66,6 +69,14 @@ class SqlLoader(Loader):
             rows += len(images)
             size += len(chunk)
         return rows, size
+
+    def _delete(self, article: RegisteredArticle, keys: pa.StringArray) -> None:
+        at = target(self._session, self._database, by_statements(article), self._where)
+        prepared = statement(self._database, at, Shape(article.article_id, Operation.DELETE, None))
+        for first in range(0, len(keys), _ROWS_TOGETHER):
+            lines = keys.slice(first, _ROWS_TOGETHER).to_pylist()
+            bound = [parameters(_deletion(at, line), at, prepared.passed) for line in lines]
+            self._session.execute(prepared.executable, bound)
 
     def _insert_in_bulk(self, at: SqlTarget, prepared: Statement, insert: BulkInsert, images: pa.StringArray) -> bool:
         """Insert all of the rows, or none: an error of one row is known when it goes by itself. Return whether they
@@ -140,6 +151,12 @@ class SqlLoader(Loader):
                 number=VALUE_DOES_NOT_FIT,
                 article=str(at.article.source),
             ) from error
+
+
+def _deletion(at: SqlTarget, key: str) -> Command:
+    of_key = dict(zip(at.article.key_positions, values(key), strict=True))
+    before = [of_key.get(position) for position in range(len(at.columns))]
+    return Command(b"", 0, at.article.article_id, Operation.DELETE, before, [], None)
 
 
 def _insertion(at: SqlTarget, line: str) -> Command:

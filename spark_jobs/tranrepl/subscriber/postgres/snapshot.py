@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
 from tranrepl.errors import ConfigurationError, DataError, ErrorDetails, ReplicationError
@@ -15,7 +16,7 @@ from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.model.row_images import values
 from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.composed_sql import condition_sql
+from tranrepl.postgres.composed_sql import condition_sql, type_sql
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.settings.publication import PreCreation
 from tranrepl.subscriber.base.snapshot import EmptiedTables, Loader, Snapshot
@@ -31,6 +32,7 @@ from tranrepl.subscriber.postgres.deferred_indexes import (
     readable,
     written,
 )
+from tranrepl.subscriber.postgres.destination import find_targets
 from tranrepl.subscriber.postgres.subscriber import PostgresSubscriber
 from tranrepl.subscriber.postgres.users_code import delete_on_own_path, leave_path
 from tranrepl.subscriber.snapshot import OwnedRows, SnapshotArticle
@@ -38,6 +40,7 @@ from tranrepl.subscriber.subscription import SubscriptionKey
 
 _SHOWN = 50
 """COPY's errors show a value's first hundred bytes; so many letters of most are among them."""
+_KEYS, _KEYS_TOGETHER = sql.Identifier("pg_temp", "tranrepl_keys"), 10_000
 _OWN_TABLE = """
 SELECT c.oid::bigint FROM pg_catalog.pg_class c
  WHERE c.oid = pg_catalog.to_regclass(%s) AND c.relkind = 'r'
@@ -225,6 +228,27 @@ class PostgresLoader(Loader):
                 with suppress(ReplicationError):
                     problem.add(ErrorDetails(key=refused.key(article, chunks)))
             raise problem from error
+
+    def _delete(self, article: RegisteredArticle, keys: pa.StringArray) -> None:
+        (target,) = find_targets(self._driver, self._where, [article])
+        names = [sql.Identifier(f"k{at}") for at in range(len(article.key_positions))]
+        made = sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DROP")
+        self._driver.execute(made.format(_KEYS, sql.SQL(", ").join(sql.SQL("{} text").format(it) for it in names)))
+        with self._driver.cursor() as cursor, cursor.copy(sql.SQL("COPY {} FROM STDIN").format(_KEYS)) as copy:
+            for first in range(0, len(keys), _KEYS_TOGETHER):
+                copy.write("".join(f"{it}\n" for it in keys.slice(first, _KEYS_TOGETHER).to_pylist()))
+        self._driver.execute(sql.SQL("ANALYZE {}").format(_KEYS))
+        key = [target.columns[at] for at in article.key_positions]
+        equal = [
+            sql.SQL("t.{} {} {}::{}").format(
+                sql.Identifier(it.name), sql.SQL(it.equality), name, type_sql(it.type_name)
+            )
+            for it, name in zip(key, names, strict=True)
+        ]
+        # One statement: the index of the key may be built after the load, and each one reads the table.
+        deletion = sql.SQL("DELETE FROM {} AS t USING {} WHERE {}")
+        table = qualified(article.destination)
+        self._driver.execute(delete_on_own_path([deletion.format(table, _KEYS, sql.SQL(" AND ").join(equal))]))
 
 
 @dataclass(frozen=True, slots=True)
