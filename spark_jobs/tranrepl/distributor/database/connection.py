@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import cache, partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.schema import find_schema, named, schema_of
@@ -27,6 +27,7 @@ from tranrepl.postgres.session import Session, connect, translated_errors
 from tranrepl.remedies import RUN_SETUP
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
+_URL = sa.URL.create("postgresql+psycopg")
 _NOT_MIGRATED_STATES = ("42P01", "42703")
 _SESSION_SETTINGS = (
     "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) "
@@ -42,28 +43,21 @@ _ASKED_AFTER_SECONDS = 5.0
 
 
 def _engine(connection: Connection) -> sa.Engine:
-    """Return an engine with sessions of its own, and with what other engines of this process know of the database: its
-    server, and the statements that they have compiled."""
-    known = _first_engine(connection)
-    options = known.get_execution_options()
-    return sa.Engine(known.pool.recreate(), known.dialect, known.url, hide_parameters=True, execution_options=options)
+    """Return an engine with sessions of its own, and with what all engines of this process share: the dialect, and the
+    statements that it has compiled, which are the same for every distribution database."""
+    dialect, compiled = _dialect()
+    # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
+    opened = cast("Callable[[], Any]", partial(_open_session, connection))
+    pool = QueuePool(opened, pool_size=1, max_overflow=-1, dialect=dialect)
+    sa.event.listen(pool, "checkin", _note_return)
+    sa.event.listen(pool, "checkout", _require_alive)
+    return sa.Engine(pool, dialect, _URL, hide_parameters=True, execution_options={"compiled_cache": compiled})
 
 
-@lru_cache(maxsize=8)
-def _first_engine(connection: Connection) -> sa.Engine:
-    """Return the database's first engine, which opens no session itself."""
-    engine = sa.create_engine(
-        "postgresql+psycopg://",
-        creator=partial(_open_session, connection),
-        # One session serves a job, which has a dozen short transactions; what threads need beside it is not kept.
-        pool_size=1,
-        max_overflow=-1,
-        use_native_hstore=False,
-        execution_options={"compiled_cache": {}},
-    )
-    sa.event.listen(engine, "checkin", _note_return)
-    sa.event.listen(engine, "checkout", _require_alive)
-    return engine
+@cache
+def _dialect() -> tuple[sa.Dialect, dict[Any, Any]]:
+    """Return the dialect, which asks no server anything, and the statements that it has compiled."""
+    return sa.create_engine(_URL, use_native_hstore=False).dialect, {}
 
 
 def _note_return(_: object, entry: ConnectionPoolEntry) -> None:
