@@ -112,7 +112,7 @@ class DeliveryRun(AgentRun):
         after = self._state_when_free() if self.shutdown.is_continuous else None
         # A Subscriber that cannot be reached is an error of this run.
         self.begin(self._record, self._subscription)
-        with open_distribution(self.topology, self._request.subscription) as opened:
+        with open_distribution(self.topology, self._request.subscription, self.database) as opened:
             before = self.total
             job = DeliveryDraining(
                 self.spark,
@@ -217,7 +217,7 @@ class DeliveryRun(AgentRun):
             return
         self._looked_after_commands = recorded.commands
         self.record_undelivered(recorded)
-        with open_distribution(self.topology, self._request.subscription) as opened:
+        with open_distribution(self.topology, self._request.subscription, self.database) as opened:
             for notice in self._with_sequences(recorded, opened).notices:
                 log.warning("%s", notice)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from tranrepl.connections import Connection
@@ -198,11 +198,14 @@ def _without_snapshot(what: str) -> ConfigurationError:
 
 
 @contextmanager
-def open_distribution(topology: Topology, name: str) -> Iterator[OpenDistribution]:
-    """Connect to the distribution database and a subscription's Subscriber; both are closed at the end."""
+def open_distribution(
+    topology: Topology, name: str, opened: DistributionDatabase | None = None
+) -> Iterator[OpenDistribution]:
+    """Connect to a subscription's Subscriber, and to the distribution database unless it is `opened`; what was
+    connected to here is closed at the end."""
     publication = topology.publication
     settings = publication.subscription(name)
-    with topology.distributor() as database:
+    with topology.distributor() if opened is None else nullcontext(opened) as database:
         record = database.publications.get(publication.publication)
         subscription = database.subscriptions.get(record, name)
         with topology.subscriber(name, record.publisher_system, "tranrepl distribution") as subscriber:

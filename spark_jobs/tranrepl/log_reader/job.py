@@ -102,7 +102,7 @@ class LogReaderRun(AgentRun):
         asks, said, deadline = self._row is None, False, 0.0
         while True:
             try:
-                return stack.enter_context(open_log_reader(self.topology, ask=asks))
+                return stack.enter_context(open_log_reader(self.topology, self.database, ask=asks))
             except TransientError as error:
                 if not is_in_use(error):
                     # A Publisher that cannot be reached is an error of this run. What is refused has read nothing

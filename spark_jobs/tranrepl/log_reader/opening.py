@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,13 +25,16 @@ class OpenLogReader:
 
 
 @contextmanager
-def open_log_reader(topology: Topology, *, ask: bool = True) -> Iterator[OpenLogReader]:
-    """Connect to the distribution database and the Publisher, and let the log be kept from the registered position.
+def open_log_reader(
+    topology: Topology, opened: DistributionDatabase | None = None, *, ask: bool = True
+) -> Iterator[OpenLogReader]:
+    """Connect to the Publisher, and to the distribution database unless it is `opened`, and let the log be kept from
+    the registered position.
 
     Raises MustBeReinitializedError where the log is kept no more, or is not the one that is registered, TransientError
     where another session reads it. A continuous log reader lets go of it for a moment, unless it is not to be asked.
     """
-    with topology.distributor() as database:
+    with topology.distributor() if opened is None else nullcontext(opened) as database:
         record = database.publications.get(topology.publication.publication)
         with topology.publisher("tranrepl log reader") as publisher:
             agree = partial(_agreed, publisher, database, record)
