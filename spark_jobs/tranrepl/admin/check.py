@@ -307,7 +307,9 @@ def _store(checked: Checked, topology: Topology, database: DistributionDatabase)
     checked.warnings.extend(store.warnings())
     yield from store.problems()
     yield from store_mark_problems(database, store)
-    checked.warnings.extend(store_loss_warnings(database, topology.publication.publication, store))
+    with suppress(ReplicationError):
+        # What keeps the database or the store from answering is reported elsewhere.
+        checked.warnings.extend(store_loss_warnings(database, checked.record(database), store))
 
 
 def _distributor(database: DistributionDatabase) -> Iterator[ReplicationError]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tranrepl.distributor.command_store import CommandStore, path_in
-from tranrepl.distributor.database import DistributionDatabase
+from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 
@@ -46,18 +46,17 @@ def store_mark_problems(database: DistributionDatabase, store: CommandStore) -> 
             yield _foreign(store, found or "")
 
 
-def store_loss_warnings(database: DistributionDatabase, publication: str, store: CommandStore) -> Iterator[str]:
+def store_loss_warnings(
+    database: DistributionDatabase, record: PublicationRecord | None, store: CommandStore
+) -> Iterator[str]:
     """Yield a warning where a store has lost its mark, though a publication's commands are in it."""
-    with suppress(ReplicationError):
-        # What keeps the database or the store from answering is reported elsewhere.
-        record = database.publications.find(publication) if database.is_current() else None
-        if record is None or record.store.url != store.url or store.read_text(MARK) is not None:
-            return
-        if database.batches.after(record, FIRST_XACT_SEQNO, 1):
-            yield (
-                f"distributor.store: {store.url!r} lacks the commands that were stored in it: mount it here, or "
-                "restore it; the next delivery stops without them"
-            )
+    if record is None or record.store.url != store.url or store.read_text(MARK) is not None:
+        return
+    if database.batches.after(record, FIRST_XACT_SEQNO, 1):
+        yield (
+            f"distributor.store: {store.url!r} lacks the commands that were stored in it: mount it here, or "
+            "restore it; the next delivery stops without them"
+        )
 
 
 def mark_store(database: DistributionDatabase, store: CommandStore) -> list[str]:

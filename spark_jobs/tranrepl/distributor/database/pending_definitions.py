@@ -27,35 +27,38 @@ class Pending:
     def add(self, record: PublicationRecord, definitions: PendingDefinitions) -> None:
         """Write definitions down, before the log has their message."""
         with self._database.transaction() as connection:
-            known = _locked(connection, record.publication_id)
+            known = read_pending(connection, record.publication_id, locked=True)
             others = [it for it in known if it.digest != definitions.digest]
             _write(connection, record.publication_id, [*others, definitions])
 
     def keep(self, record: PublicationRecord, tables: Collection[int]) -> None:
         """Forget definitions of other tables than these: their articles end, or begin again."""
         with self._database.transaction() as connection:
-            known = _locked(connection, record.publication_id)
+            known = read_pending(connection, record.publication_id, locked=True)
             kept = [(it, tuple(of for of in it.articles if of.source_object_id in tables)) for it in known]
             _write(connection, record.publication_id, [it.model_copy(update={"articles": of}) for it, of in kept])
 
     def remove(self, record: PublicationRecord, definitions: PendingDefinitions) -> None:
         """Forget definitions whose message could not be written."""
         with self._database.transaction() as connection:
-            known = _locked(connection, record.publication_id)
+            known = read_pending(connection, record.publication_id, locked=True)
             _write(connection, record.publication_id, [it for it in known if it.digest != definitions.digest])
 
     def written(self, record: PublicationRecord, definitions: PendingDefinitions) -> None:
         """Note that the log has the message: from now on the file is registered as it is."""
         with self._database.transaction() as connection:
-            known = _locked(connection, record.publication_id)
+            known = read_pending(connection, record.publication_id, locked=True)
             in_log = definitions.model_copy(update={"in_log": True})
             _write(connection, record.publication_id, [in_log if it.digest == in_log.digest else it for it in known])
 
 
-def read_pending(connection: sa.Connection, publication_id: int) -> tuple[PendingDefinitions, ...]:
-    """Return a publication's pending definitions in the order of their messages."""
-    mine = mspublications.c.publication_id == publication_id
-    found = connection.scalar(sa.select(mspublications.c.pending_definitions).where(mine))
+def read_pending(
+    connection: sa.Connection, publication_id: int, *, locked: bool = False
+) -> tuple[PendingDefinitions, ...]:
+    """Return a publication's pending definitions in the order of their messages, as they are to be changed where the
+    publication's row is to be `locked`."""
+    query = sa.select(mspublications.c.pending_definitions).where(mspublications.c.publication_id == publication_id)
+    found = connection.scalar(query.with_for_update() if locked else query)
     return tuple(PendingDefinitions.model_validate(it) for it in found or ())
 
 
@@ -66,7 +69,7 @@ def join_pending(
     destinations: Mapping[int, Mapping[str, TableName]],
 ) -> None:
     """Give pending definitions, by source tables, the destinations at subscriptions that are new."""
-    known = _locked(connection, publication_id)
+    known = read_pending(connection, publication_id, locked=True)
     joined = [
         (it, tuple(of.joined_by(joining, destinations.get(of.source_object_id, {})) for of in it.articles))
         for it in known
@@ -76,18 +79,12 @@ def join_pending(
 
 def forget_pending(connection: sa.Connection, record: PublicationRecord, digest: str) -> None:
     """Forget definitions that are in force with this transaction, and those of earlier messages."""
-    known = _locked(connection, record.publication_id)
+    known = read_pending(connection, record.publication_id, locked=True)
     digests = [it.digest for it in known]
     if digest in digests:
         # A continuous log reader that goes by the file of before ends.
         count_articles_changed(connection, record.publication_id)
         _write(connection, record.publication_id, known[digests.index(digest) + 1 :])
-
-
-def _locked(connection: sa.Connection, publication_id: int) -> tuple[PendingDefinitions, ...]:
-    mine = mspublications.c.publication_id == publication_id
-    connection.execute(sa.select(mspublications.c.publication_id).where(mine).with_for_update())
-    return read_pending(connection, publication_id)
 
 
 def _write(connection: sa.Connection, publication_id: int, definitions: Sequence[PendingDefinitions]) -> None:

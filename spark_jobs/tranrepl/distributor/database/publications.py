@@ -123,8 +123,11 @@ class Publications:
                 .where(mspublications.c.publication == publication.publication)
                 .with_for_update()
             ).one_or_none()
+            log = {"publisher_system": system, "timeline": timeline}
             if known is None:
-                connection.execute(mspublications.insert().values(publication=publication.publication, **values))
+                renewed: sa.Insert | sa.Update = mspublications.insert().values(
+                    publication=publication.publication, **values, **log
+                )
             elif (known.publisher_db, known.slot_name) != (publisher_db, log_name):
                 raise ConfigurationError(
                     f"{self._database.where}: publication {publication.publication} belongs to Publisher database "
@@ -141,21 +144,10 @@ class Publications:
                     "or keep the store",
                 )
             else:
-                connection.execute(
-                    mspublications.update()
-                    .where(mspublications.c.publication_id == known.publication_id)
-                    .values(store=publication.distributor.store)
-                )
-            connection.execute(
-                mspublications.update()
-                .where(
-                    mspublications.c.publication == publication.publication, mspublications.c.registered_to.is_(None)
-                )
-                .values(publisher_system=system, timeline=timeline)
-            )
-            row = connection.execute(
-                sa.select(mspublications).where(mspublications.c.publication == publication.publication)
-            ).one()
+                mine = mspublications.c.publication_id == known.publication_id
+                renewable = {"store": publication.distributor.store, **(log if known.registered_to is None else {})}
+                renewed = mspublications.update().where(mine).values(**renewable)
+            row = connection.execute(renewed.returning(mspublications)).one()
         return _publication(row, self._store)
 
     @contextmanager

@@ -41,17 +41,13 @@ class Subscriptions:
     ) -> SubscriptionRecord:
         """Register a new subscription, of this status; one that is there is left alone."""
         with self._database.transaction() as connection:
-            found = self._row(connection, record, name)
-            if found is None:
-                connection.execute(
-                    mssubscriptions.insert().values(
-                        publication_id=record.publication_id,
-                        subscription=name,
-                        subscriber_db=subscriber_db,
-                        status=status,
-                    )
+            row = self._row(connection, record, name)
+            if row is None:
+                added = mssubscriptions.insert().values(
+                    publication_id=record.publication_id, subscription=name, subscriber_db=subscriber_db, status=status
                 )
-        return self.get(record, name)
+                row = connection.execute(added.returning(mssubscriptions)).one()
+        return subscription_record(row)
 
     def find(self, record: PublicationRecord, name: str) -> SubscriptionRecord | None:
         """Return the subscription as registered; None where it is not."""
