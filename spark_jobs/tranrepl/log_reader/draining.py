@@ -152,12 +152,12 @@ class LogDraining:
                 self._remove(written[place:])
                 self._read_on_before(ranges[place], it.read)
                 return
-            if it.read.ends_in_transaction or (it.read.needs_article_id and it.read.end is None):
+            if it.read.ends_in_transaction or (it.read.needs_definitions and it.read.end is None):
                 self._remove(written[place:])
                 self._take_what_is_needed(it.read)
                 return
             self._register(it)
-            if it.read.needs_article_id:
+            if it.read.needs_definitions:
                 self._take_what_is_needed(it.read)
             if not it.read.complete or it.read.schema_changes:
                 self._remove(written[place + 1 :])

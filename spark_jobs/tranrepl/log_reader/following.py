@@ -214,7 +214,7 @@ def _is_ordinary(read: LogRead) -> bool:
     return read.complete and not (
         read.error
         or read.refusal
-        or read.needs_article_id
+        or read.needs_definitions
         or read.schema_changes
         or read.scripts
         or read.definitions

@@ -115,7 +115,7 @@ class _Account:
     message_bytes: int = 0
     complete: bool = True
     refusal: Refusal | None = None
-    needs_article_id: bool = False
+    needs_definitions: bool = False
     redefinition: str | None = None
     ends_in_transaction: bool = False
     read_seconds: float = 0.0
@@ -138,7 +138,7 @@ class _Account:
         if part.last_commit is not None:
             self.last, self.last_commit = part, part.last_commit
         self.refusal = part.refusal
-        self.needs_article_id, self.ends_in_transaction = part.needs_article_id, part.ends_in_transaction
+        self.needs_definitions, self.ends_in_transaction = part.needs_definitions, part.ends_in_transaction
         self.redefinition = part.redefinition
         self.complete = part.refusal is None and not part.limit_reached
 
@@ -173,7 +173,7 @@ class _Account:
             definitions=tuple(tally.definitions.values()),
             notices=tuple(tally.notices),
             unsigned=tally.unsigned,
-            needs_article_id=self.needs_article_id,
+            needs_definitions=self.needs_definitions,
             redefinition=self.redefinition,
             ends_in_transaction=self.ends_in_transaction,
         )

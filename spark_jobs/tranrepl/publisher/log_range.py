@@ -82,7 +82,7 @@ class LogPart:
     """Notes on schema changes that are left alone, and on scripts that no Subscriber runs."""
     unsigned: str | None = None
     """Notes on messages that only look like ours, and are ignored; None where there are none."""
-    needs_article_id: bool = False
+    needs_definitions: bool = False
     """The part ends before a schema change whose definition has no number yet (`SchemaReading`), or before setup's
     message."""
     redefinition: str | None = None

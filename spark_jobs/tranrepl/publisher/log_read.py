@@ -105,8 +105,9 @@ class LogRead(BaseModel):
     """Notes on schema changes that are left alone, and on scripts that no Subscriber runs."""
     unsigned: str | None = None
     """A note on the first message that only looks like ours, and is ignored; None where there is none."""
-    needs_article_id: bool = False
-    """Reading ended before a schema change that makes a definition, for which there was no number."""
+    needs_definitions: bool = False
+    """Reading ended before a schema change that makes a definition, for which there was no number, or before setup's
+    message."""
     redefinition: str | None = None
     """Reading ended before setup's message of this digest."""
     ends_in_transaction: bool = False

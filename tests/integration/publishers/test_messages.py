@@ -75,4 +75,4 @@ def test_a_reading_ends_before_a_definition_that_is_pending(site: PublisherSite)
         assert _read(_parts(site, publisher)) == ["1", "2"]
         for pending, rows in (((_DIGEST, _LATER), ["1"]), ((_LATER,), ["1", "2"])):
             parts = _parts(site, publisher, *pending)
-            assert (_read(parts), parts[-1].redefinition, parts[-1].needs_article_id) == (rows, pending[0], True)
+            assert (_read(parts), parts[-1].redefinition, parts[-1].needs_definitions) == (rows, pending[0], True)

@@ -304,10 +304,10 @@ class Reading:
         groups, stop = self._readable(block, groups)
         self.is_over = self.is_over or stop is not None
         refusal = stop if isinstance(stop, Refusal) else None
-        needs_article_id = isinstance(stop, NeedsArticleId)
+        needs_definitions = isinstance(stop, NeedsArticleId)
         count = len(groups.begins)
         if not count:
-            return LogPart(None, refusal=refusal, needs_article_id=needs_article_id, limit_reached=needs_article_id)
+            return LogPart(None, refusal=refusal, needs_definitions=needs_definitions, limit_reached=needs_definitions)
         first, last = int(groups.begins[0]), int(groups.ends[-1])
         plain = block.chosen(slice(first, last + 1)) if groups.is_plain else self._prepared.plain(block, groups)
         unreadable = None
@@ -321,7 +321,7 @@ class Reading:
             groups = _first(groups, len(found.changes.transactions.begins))
             count = len(groups.begins)
             if not count:
-                return LogPart(None, needs_article_id=True, redefinition=found.redefinition, limit_reached=True)
+                return LogPart(None, needs_definitions=True, redefinition=found.redefinition, limit_reached=True)
             last = int(groups.ends[-1])
         changed = stop if isinstance(stop, Followed) else Followed()
         changes = self._of_the_rest(self._begun(_with_last(found.changes, changed.changes)))
@@ -338,7 +338,7 @@ class Reading:
             decode_seconds=time.perf_counter() - started,
             # What follows a schema change is read by other definitions.
             limit_reached=found.redefinition is not None
-            or needs_article_id
+            or needs_definitions
             or isinstance(stop, Followed)
             or (refusal is None and self.is_limited),
             refusal=refusal,
@@ -346,7 +346,7 @@ class Reading:
             definitions=changed.definitions,
             notices=[*found.notices, *changed.notices],
             unsigned=self._range.others_notice if found.has_others else None,
-            needs_article_id=found.redefinition is not None or needs_article_id,
+            needs_definitions=found.redefinition is not None or needs_definitions,
             redefinition=found.redefinition,
         )
 

@@ -167,7 +167,7 @@ class PostgresLogRange:
             definitions=decoded.definitions,
             notices=decoded.notices,
             unsigned=None if decoded.unsigned is None else f"{self.where}: {decoded.unsigned}",
-            needs_article_id=decoded.needs_article_id,
+            needs_definitions=decoded.needs_definitions,
             redefinition=decoded.redefinition,
             ends_in_transaction=decoded.ends_in_transaction,
         )

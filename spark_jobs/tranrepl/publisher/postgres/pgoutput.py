@@ -82,8 +82,9 @@ class DecodedBatch:
     notices: Sequence[str] = ()
     """Notes on schema changes that are left alone, and on scripts that no Subscriber runs."""
     unsigned: str | None = None
-    needs_article_id: bool = False
-    """It ends before a schema change that makes a definition, for which there is no number."""
+    needs_definitions: bool = False
+    """It ends before a schema change that makes a definition, for which there is no number, or before setup's
+    message."""
     redefinition: str | None = None
     """It ends before setup's message of this digest."""
     ends_in_transaction: bool = False
@@ -127,10 +128,10 @@ class PgOutputDecoder:
         end, limit_reached = self._end(buffer, kinds, starts)
         messages, unsigned = read_messages(buffer, kinds[:end], starts, self.secrets, self._open_xid)
         tables = self._tables.read(buffer, kinds, starts, end, self._open_lsn, messages)
-        needs_article_id = isinstance(tables.problem, NeedsArticleId)
+        needs_definitions = isinstance(tables.problem, NeedsArticleId)
         begins = np.flatnonzero(kinds[: tables.end] == ord("B"))
-        ends_in_transaction = needs_article_id and not len(begins)
-        if needs_article_id:
+        ends_in_transaction = needs_definitions and not len(begins)
+        if needs_definitions:
             tables.cut(int(begins[-1]) if len(begins) else 0)
         read = [it.read([message for message in messages if message.index < tables.end]) for it in self.readers]
         changes = self._changes(buffer, kinds[: tables.end], starts[: tables.end], tables, _in_order(read))
@@ -142,11 +143,11 @@ class PgOutputDecoder:
             _commit(buffer, starts[ended[-1]]) if len(ended) else None,
             len(ended),
             None if isinstance(tables.problem, NeedsArticleId) else tables.problem,
-            needs_article_id or (limit_reached and tables.problem is None),
+            needs_definitions or (limit_reached and tables.problem is None),
             [it.article for it in tables.definitions if it.article is not None],
             [*_notices(tables.definitions), *_notices(read)],
             told_unsigned(unsigned, tables.end),
-            needs_article_id,
+            needs_definitions,
             tables.problem.digest if isinstance(tables.problem, NeedsDefinitions) else None,
             ends_in_transaction,
         )
