@@ -117,6 +117,9 @@ class DeclaredType:
         match self.name:
             case "float":
                 return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
+            case "double" if self.second is not None:
+                # As many digits after the point as it is declared with, if it is asked for them by itself.
+                return f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
             case "bit":
                 return f"CAST({name} + 0 AS CHAR)"
             case it if it in (*_INTEGERS, "decimal", "double") and "zerofill" in self.spelling:

@@ -298,9 +298,9 @@ class _Answering:
         self, article: RegisteredArticle, keys: Sequence[Values] | None, chosen: KeyRange | None
     ) -> Generator[bytes]:
         with self._session() as session, session.driver.cursor() as cursor:
-            among = _with_keys(article, keys) if chosen is None else _between(chosen)
+            among = "TRUE" if chosen is None else _between(chosen)
             statement, bound = rows_query(session, article, keys, among)
-            with closing(texts(session.driver, cursor.mogrify(statement, bound or None))) as found:
+            with closing(texts(session.driver, cursor.mogrify(statement, bound if keys else None))) as found:
                 for lines in found:
                     whole = [it for it in lines if it is not None]
                     if len(whole) < len(lines):
@@ -333,14 +333,6 @@ def _between(chosen: KeyRange) -> str:
     return " AND ".join([*first, *end]) or "TRUE"
 
 
-def _with_keys(article: RegisteredArticle, keys: Sequence[Values] | None) -> str:
-    """Return SQL that is true for rows with these keys, by which an index finds them: no text of a value does."""
-    first = article.columns[article.key_positions[0]]
-    if not keys or source_type(first.type_name).family not in _WHOLE:
-        return "TRUE"
-    return f"{quoted(first.name)} IN ({', '.join(f'{Decimal(it[0] or 0):f}' for it in keys)})"
-
-
 def _read_of(session: Session, where: str, article: RegisteredArticle) -> None:
     try:
         session.execute(f"SELECT 1 FROM {qualified(article.source)} LIMIT 1")  # noqa: S608 - quoted
@@ -371,10 +363,21 @@ def rows_query(
     selected = f"SELECT CONCAT({line}) FROM {qualified(article.source)} WHERE ({chosen}) AND {among}"  # noqa: S608 - quoted
     if not keys:
         return selected if keys is None else f"{selected} AND FALSE", []
-    names = [article.columns[at].name for at in article.key_positions]
-    one = " AND ".join(f"BINARY {_formatted(texts[it])} = %s" for it in names)
-    where = " OR ".join(f"({one})" for _ in keys)
-    return f"{_formatted(selected)} AND ({where})", [value for key in keys for value in key]
+    places = article.key_positions
+    numbers = [source_type(article.columns[at].type_name).family in _WHOLE for at in places]
+    names = [_formatted(quoted(article.columns[at].name)) for at in places]
+    written = [f"BINARY {_formatted(texts[article.columns[at].name])}" for at in places]
+
+    def one(key: Values) -> str:
+        """Return SQL that is true for the key's row. An index finds it by numbers, and by no text of a value."""
+        of_key = zip(numbers, names, written, key, strict=True)
+        return " AND ".join(
+            f"{name} = {Decimal(value or 0):f}" if is_number else f"{text} = %s"
+            for is_number, name, text, value in of_key
+        )
+
+    bound = [it for key in keys for is_number, it in zip(numbers, key, strict=True) if not is_number]
+    return f"{_formatted(selected)} AND ({' OR '.join(f'({one(it)})' for it in keys)})", bound
 
 
 def qualified(name: TableName) -> str:
