@@ -30,6 +30,9 @@ from tranrepl.subscriber.snapshot import CopiedArticle
 
 _ROWS = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 _KEYS_TOGETHER = 500
+_FEW_KEYS, _MOST_KEYS, _SHARE = 10_000, 5_000_000, 20
+"""A table is copied again where more keys than the few have changed, and more than the most or than one in so many of
+the rows that were copied: each is read by itself."""
 ReadLogPast = Callable[[DistributionDatabase, Position], None]
 """Reads the log until all before a position is registered."""
 
@@ -60,9 +63,13 @@ def changed_since(
     read_log_past(opened.database, exported.position)
     for it in (it for it in plan.articles if it.name in partly):
         copied = partly[it.name]
-        keys = _changed_keys(opened, it.article, copied.xact_seqno, exported.xact_seqno)
+        most = max(_FEW_KEYS, min(_MOST_KEYS, copied.rows // _SHARE))
+        keys = _changed_keys(opened, it.article, copied.xact_seqno, exported.xact_seqno, most)
         if keys is None:
             say(f"article {it.name}: copied again: its table was truncated or altered since an interrupted snapshot")
+        elif len(keys) > most:
+            many = counted(most, "row")
+            say(f"article {it.name}: copied again: more than {many} changed since an interrupted snapshot")
         else:
             say(f"article {it.name}: {counted(len(keys), 'row')} changed since an interrupted snapshot")
             found[it.name] = ChangedSince(copied.bounds or (), keys)
@@ -90,10 +97,11 @@ def bring_forward(
 
 
 def _changed_keys(
-    opened: OpenDistribution, article: RegisteredArticle, after: bytes, last: bytes
+    opened: OpenDistribution, article: RegisteredArticle, after: bytes, last: bytes, most: int
 ) -> pa.StringArray | None:
     """Return the keys, each a line of its values, of an article's commands after one transaction and up to another, by
-    which all are registered. None where commands do more than change rows, or do not have their keys."""
+    which all are registered; where there are more than `most`, some of them. None where commands do more than change
+    rows, or do not have their keys."""
     chosen = (
         (pc.field("article_id") == pa.scalar(article.article_id, pa.int32()))
         & (pc.field("xact_seqno") > pa.scalar(after, pa.binary()))
@@ -101,13 +109,15 @@ def _changed_keys(
     )
     found: list[pa.StringArray] = []
     for batch in opened.database.batches.after(opened.record, after):
-        of_batch: list[pa.StringArray] = []
         for rows in scan_batch(opened.record, batch, chosen, ["operation", "before", "after"]):
             keys = _keys(article, rows)
             if keys is None:
                 return None
-            of_batch += keys
-        found.append(pc.unique(pa.chunked_array(of_batch, pa.string())))
+            found += keys
+            if sum(map(len, found)) > 2 * most:
+                found = [pc.unique(pa.chunked_array(found, pa.string()))]
+                if len(found[0]) > most:
+                    return found[0]
     return pc.unique(pa.chunked_array(found, pa.string()))
 
 

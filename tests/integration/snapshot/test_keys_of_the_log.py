@@ -69,7 +69,7 @@ def test_rows_are_found_by_keys_of_any_type(
     ):
         found: dict[str, int] = {}
         for it in opened.database.articles.registered(opened.record):
-            keys = _changed_keys(opened, it, FIRST_XACT_SEQNO, taken.xact_seqno)
+            keys = _changed_keys(opened, it, FIRST_XACT_SEQNO, taken.xact_seqno, _ROWS)
             assert keys is not None
             found[it.source.table] = len(session.rows_of_keys(it, [values(key) for key in keys.to_pylist()]))
         assert found == {"every": 3, "owned": _ROWS}

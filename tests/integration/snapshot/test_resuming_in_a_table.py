@@ -133,7 +133,7 @@ def _world(ends: Databases, tmp_path: Path, seed: int, *, foreign_keys: bool = F
     return _World(site, Random(seed))
 
 
-_KINDS = [("postgres", "postgres"), ("mariadb", "postgres"), ("postgres", "mariadb"), ("mysql", "mariadb")]
+_KINDS = [("postgres", "postgres"), ("mariadb", "postgres"), ("postgres", "mariadb"), ("mysql-9.7", "mariadb")]
 
 
 @pytest.mark.slow_after(1)
@@ -198,6 +198,9 @@ def test_what_cannot_be_brought_forward_is_copied_again(databases: DatabasesFact
     site.at_publisher("TRUNCATE account", "INSERT INTO account SELECT n, n, 'new' FROM generate_series(1, 2000) n")
     assert world.interrupt(f"{Failpoint.RANGE_COMMITTED}:2")
     assert world.loaded() == {"public.account": 2}
+    site.at_publisher("INSERT INTO account SELECT n, n, 'many' FROM generate_series(20001, 30001) n")
+    assert world.interrupt(f"{Failpoint.RANGE_COMMITTED}:3")
+    assert world.loaded() == {"public.account": 3}
     site.at_subscriber("TRUNCATE account")
     assert world.interrupt(f"{Failpoint.RANGE_COMMITTED}:1")
     assert world.loaded() == {"public.account": 1}
