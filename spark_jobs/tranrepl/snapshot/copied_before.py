@@ -67,14 +67,13 @@ def copied_before(plan: OpenSnapshot, say: Callable[[str], None], *, ranges: boo
             f"{named(sorted(partly), 'article')}: copied in part by an interrupted snapshot, and the rest is copied now"
         )
     kept = {**whole, **partly}
+    others = copied.keys() - kept.keys() - altered - called_off
+    by_key = {name for name in others if copied[name].is_whole or tied[name]}
     reasons = {
         "the definition has changed": altered,
         "the snapshot was called off": called_off,
-        "a foreign key refers to or from a table that is copied now": copied.keys()
-        - kept.keys()
-        - altered
-        - called_off
-        - {name for name, it in copied.items() if not it.is_whole},
+        "a foreign key refers to or from a table that is copied now": by_key,
+        "it was not whole, and which of its rows have changed since is not looked for": others - by_key,
     }
     for reason, names in reasons.items():
         if names:
