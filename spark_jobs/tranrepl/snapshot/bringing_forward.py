@@ -29,7 +29,7 @@ from tranrepl.subscriber.registry import dialect_of
 from tranrepl.subscriber.snapshot import CopiedArticle
 
 _ROWS = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
-_KEYS_TOGETHER = 500
+_FIRST_KEYS_TOGETHER, _KEYS_TOGETHER, _BYTES_TOGETHER = 10, 500, 8 * 1024 * 1024
 _FEW_KEYS, _MOST_KEYS, _SHARE = 10_000, 5_000_000, 20
 """A table is copied again where more keys than the few have changed, and more than the most or than one in so many of
 the rows that were copied: each is read by itself."""
@@ -148,9 +148,14 @@ def _rows_as_shown(
 ) -> Iterator[bytes]:
     """Yield the rows that the snapshot shows with the changed keys in the ranges that are loaded, by number, as
     `SnapshotSession.lines` does."""
-    for first in range(0, len(changed.keys), _KEYS_TOGETHER):
-        some = [values(it) for it in changed.keys.slice(first, _KEYS_TOGETHER).to_pylist()]
+    first, together = 0, _FIRST_KEYS_TOGETHER
+    while first < len(changed.keys):
+        some = [values(it) for it in changed.keys.slice(first, together).to_pylist()]
         # Bounds begin the ranges after the first.
         some = [it for it in some if bisect_right(changed.bounds, Decimal(it[0] or 0)) + 1 in loaded]
         rows = session.rows_of_keys(article, some) if some else {}
-        yield "".join(f"{it}\n" for it in image_lines(list(rows.values())).to_pylist()).encode()
+        lines = "".join(f"{it}\n" for it in image_lines(list(rows.values())).to_pylist()).encode()
+        yield lines
+        first += together
+        # Rows may be of many megabytes each.
+        together = max(1, min(_KEYS_TOGETHER, together * _BYTES_TOGETHER // max(1, len(lines))))

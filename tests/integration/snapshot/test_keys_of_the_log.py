@@ -15,9 +15,8 @@ from support.publishers import new_mariadb_database
 from support.site import Site
 from tranrepl.distribution.opening import open_distribution
 from tranrepl.model.commands import FIRST_XACT_SEQNO
-from tranrepl.model.row_images import values
 from tranrepl.publisher.mysql.snapshot import MySqlSnapshot
-from tranrepl.snapshot.bringing_forward import _changed_keys
+from tranrepl.snapshot.bringing_forward import ChangedSince, _changed_keys, _rows_as_shown
 
 _ROWS = 2000
 _TYPES = {
@@ -44,13 +43,15 @@ def test_rows_are_found_by_keys_of_any_type(
 ) -> None:
     server = publishing(kind)
     ends = replace(databases(), publisher=server.connection(new_mariadb_database(server), "publisher"))
-    tables = {"every": list(_TYPES), "owned": ["int"]}
+    tables = {"every": list(_TYPES), "owned": ["int"], "wide": ["int"]}
     articles = [{"source": f"{ends.publisher.database}.{it}", "destination": f"public.{it}"} for it in tables]
     site = Site(ends, tmp_path / "store", articles, replicate_ddl=False)
     for table, types in tables.items():
         names = [f"k{at}" for at in range(len(types))]
         columns = ", ".join(f"{name} {of}" for name, of in zip(names, types, strict=True))
-        site.at_publisher(f"CREATE TABLE {table} (`%s` int, {columns}, n int, PRIMARY KEY (`%s`, {', '.join(names)}))")
+        site.at_publisher(
+            f"CREATE TABLE {table} (`%s` int, {columns}, n longtext, PRIMARY KEY (`%s`, {', '.join(names)}))"
+        )
     site.set_up()
     rows = [", ".join(it) for it in zip(*_TYPES.values(), strict=True)]
     new_key = ", ".join(f"k{at} = {it[2]}" for at, it in enumerate(_TYPES.values()))
@@ -59,6 +60,7 @@ def test_rows_are_found_by_keys_of_any_type(
         "UPDATE every SET n = 2 WHERE `%s` = 0",
         f"UPDATE every SET {new_key} WHERE `%s` = -1",
         "INSERT INTO owned VALUES " + ", ".join(f"(7, {n}, 1)" for n in range(_ROWS)),
+        "INSERT INTO wide VALUES " + ", ".join(f"(7, {n}, repeat('x', 500000))" for n in range(40)),
     )
     read_log_into_store(site).raise_error()
     with (
@@ -68,14 +70,17 @@ def test_rows_are_found_by_keys_of_any_type(
         taken.source.session("test") as session,
     ):
         found: dict[str, int] = {}
-        for it in opened.database.articles.registered(opened.record):
-            keys = _changed_keys(opened, it, FIRST_XACT_SEQNO, taken.xact_seqno, _ROWS)
+        articles = {it.source.table: it for it in opened.database.articles.registered(opened.record)}
+        for table, article in articles.items():
+            keys = _changed_keys(opened, article, FIRST_XACT_SEQNO, taken.xact_seqno, _ROWS)
             assert keys is not None
-            found[it.source.table] = len(session.rows_of_keys(it, [values(key) for key in keys.to_pylist()]))
-        assert found == {"every": 3, "owned": _ROWS}
+            chunks = list(_rows_as_shown(session, article, ChangedSince((), keys), {1}))
+            found[table] = sum(it.count(b"\n") for it in chunks)
+            assert max(map(len, chunks)) < 10_000_000
+        assert found == {"every": 3, "owned": _ROWS, "wide": 40}
         assert isinstance(taken, MySqlSnapshot)
         before = _rows_read(taken)
-        assert len(session.rows_of_keys(it, [["7", str(n)] for n in range(0, _ROWS, 100)])) == 20
+        assert len(session.rows_of_keys(articles["owned"], [["7", str(n)] for n in range(0, _ROWS, 100)])) == 20
         assert _rows_read(taken) - before < _ROWS / 2
 
 
