@@ -13,6 +13,7 @@ from tranrepl.errors import ErrorKind
 from tranrepl.log_reader.reading import read_commands
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.publisher.mysql import dump, log_range
+from tranrepl.publisher.mysql.positions import place_of, position_of
 
 _ROWS = """INSERT INTO {} WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < 999)
     SELECT {} + n, repeat('x', 30), repeat('y', n % 40) FROM n"""
@@ -121,3 +122,20 @@ def test_a_large_transaction_without_its_end_is_an_error_and_no_commands(
     assert count > 1
     assert account.error is not None
     assert (account.error.kind, "and not its end" in account.error.message) == (ErrorKind.DATA, True)
+
+
+def test_a_stream_that_ends_before_the_log_does_is_an_error(site: PublisherSite) -> None:
+    """A server ends the stream of a session that is killed as at the log's end: what comes after would be lost."""
+    _change(site, "INSERT INTO t VALUES (1, 'one', NULL)")
+    accounts: list[LogRead] = []
+    with site.opened() as publisher:
+        assert site.begins is not None
+        end = publisher.end_of_log()
+        for up_to in (end, position_of(place_of(end) + 1)):
+            log = publisher.log_range(site.articles, site.begins, up_to, NO_LIMITS)
+            assert sum(map(len, read_commands(log, accounts.append))) == 1
+    whole, cut = accounts
+    assert whole.complete
+    assert whole.end == end
+    assert cut.error is not None
+    assert (cut.error.kind, cut.end) == (ErrorKind.TRANSIENT, None)

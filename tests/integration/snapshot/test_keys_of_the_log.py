@@ -70,8 +70,8 @@ def test_rows_are_found_by_keys_of_any_type(
         taken.source.session("test") as session,
     ):
         found: dict[str, int] = {}
-        articles = {it.source.table: it for it in opened.database.articles.registered(opened.record)}
-        for table, article in articles.items():
+        by_name = {it.source.table: it for it in opened.database.articles.registered(opened.record)}
+        for table, article in by_name.items():
             keys = _changed_keys(opened, article, FIRST_XACT_SEQNO, taken.xact_seqno, _ROWS)
             assert keys is not None
             chunks = list(_rows_as_shown(session, article, ChangedSince((), keys), {1}))
@@ -80,7 +80,7 @@ def test_rows_are_found_by_keys_of_any_type(
         assert found == {"every": 3, "owned": _ROWS, "wide": 40}
         assert isinstance(taken, MySqlSnapshot)
         before = _rows_read(taken)
-        assert len(session.rows_of_keys(articles["owned"], [["7", str(n)] for n in range(0, _ROWS, 100)])) == 20
+        assert len(session.rows_of_keys(by_name["owned"], [["7", str(n)] for n in range(0, _ROWS, 100)])) == 20
         assert _rows_read(taken) - before < _ROWS / 2
 
 

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from tranrepl.errors import ConfigurationError, DataError, MustBeReinitializedError, ReplicationError
+from tranrepl.errors import ConfigurationError, DataError, MustBeReinitializedError, ReplicationError, TransientError
 from tranrepl.model.arrays import Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
@@ -151,6 +151,8 @@ class BinlogRange:
                     break
         if reading.has_passed_on:
             raise torn_group(self.where)
+        if cursor.place < place_of(self.up_to):
+            raise TransientError(f"{self.where}: the server has ended the stream of its log before the log's end")
 
 
 def _has_end(block: EventBlock) -> bool:

@@ -22,7 +22,7 @@ _SETTINGS: Mapping[str, tuple[str, str]] = {
     "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
 }
 _LARGEST_LOG = "max_binlog_total_size"
-"""Of MariaDB from 11.4 alone."""
+"""A setting of MariaDB from 11.4 on."""
 _KEEPING = {
     Flavor.MARIADB: "SET GLOBAL binlog_expire_logs_seconds = {}, and in the server's configuration",
     Flavor.MYSQL: "SET PERSIST binlog_expire_logs_seconds = {}",
