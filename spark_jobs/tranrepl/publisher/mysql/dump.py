@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,11 @@ from tranrepl.connections import Connection
 from tranrepl.errors import MustBeReinitializedError, ReplicationError, TransientError
 from tranrepl.model.arrays import Bytes, Ints
 from tranrepl.mysql.session import Session, connect, translate
+from tranrepl.publisher.mysql.events import EventBlock, LogCursor
 from tranrepl.publisher.mysql.groups import torn_group
 from tranrepl.publisher.mysql.packets import END, ERROR, HEADER, event_packets, joined
+from tranrepl.publisher.mysql.positions import file_of, offset_of
+from tranrepl.publisher.mysql.server import ServerLog
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.remedies import REINITIALIZE
 
@@ -46,6 +49,22 @@ def dumping(
     """Begin to read the log from there, to its end as it is when that is reached; or to follow it."""
     with connect(connection) as session:
         yield BinlogDump(session, where, flavor, file, offset, follows=follows)
+
+
+def blocks(log: ServerLog, first: int, until: int) -> Generator[EventBlock]:
+    """Yield the log's events from a place on, up to another one or somewhat further.
+
+    Raises TransientError where the stream ends before: a server ends that of a session that is killed as at the log's
+    end.
+    """
+    file, offset = file_of(first), offset_of(first)
+    with dumping(log.connection, log.where, log.flavor, log.file(file), offset) as dump:
+        cursor = LogCursor(file, offset)
+        for data, starts in dump.chunks():
+            yield cursor.block(data, starts)
+            if cursor.place >= until:
+                return
+    raise TransientError(f"{log.where}: the server has ended the stream of its log before the log's end")
 
 
 class BinlogDump:

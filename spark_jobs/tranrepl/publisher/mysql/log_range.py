@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from tranrepl.errors import ConfigurationError, DataError, MustBeReinitializedError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, DataError, MustBeReinitializedError, ReplicationError
 from tranrepl.model.arrays import Ints
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.commands import XACT_SEQNO_BYTES, Operation
@@ -21,13 +21,12 @@ from tranrepl.mysql.session import connect
 from tranrepl.publisher.changes import Buffer, Changes, ChangeSet, PlacedSchemaChange, RefusedChange, Transactions
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, NeedsArticleId, Refusal, RowFilters, TooLong
 from tranrepl.publisher.mysql.decoding import Decoder, transactions
-from tranrepl.publisher.mysql.dump import dumping
+from tranrepl.publisher.mysql.dump import blocks
 from tranrepl.publisher.mysql.events import (
     GTIDS,
     HEADER_BYTES,
     EventBlock,
     EventType,
-    LogCursor,
     Query,
     query_of,
     read_query,
@@ -44,7 +43,7 @@ from tranrepl.publisher.mysql.groups import (
 )
 from tranrepl.publisher.mysql.message_table import MESSAGES, message_article
 from tranrepl.publisher.mysql.messages import FoundInRows, MessageReading, begun_with
-from tranrepl.publisher.mysql.positions import FIRST_EVENT, BinlogPositions, file_of, offset_of, place_of, position_of
+from tranrepl.publisher.mysql.positions import FIRST_EVENT, BinlogPositions, file_of, place_at, place_of, position_of
 from tranrepl.publisher.mysql.row_filters import MySqlRowFilters
 from tranrepl.publisher.mysql.row_places import LogBytes
 from tranrepl.publisher.mysql.schema_changes import Followed, followed
@@ -137,22 +136,15 @@ class BinlogRange:
         if self.up_to <= self.start:
             return
         reading = Reading(self)
-        place = place_of(self.start)
-        file, offset = self.log.file(file_of(place)), offset_of(place)
-        with dumping(self.log.connection, self.where, self.log.flavor, file, offset) as dump:
-            cursor = LogCursor(file_of(place), offset)
-            for data, starts in dump.chunks():
-                part = reading.part(cursor.block(data, starts))
+        with closing(blocks(self.log, place_of(self.start), place_of(self.up_to))) as read:
+            for block in read:
+                part = reading.part(block)
                 if part is not None:
                     yield part
                 if reading.is_over:
                     return
-                if cursor.place >= place_of(self.up_to):
-                    break
         if reading.has_passed_on:
             raise torn_group(self.where)
-        if cursor.place < place_of(self.up_to):
-            raise TransientError(f"{self.where}: the server has ended the stream of its log before the log's end")
 
 
 def _has_end(block: EventBlock) -> bool:
@@ -510,15 +502,12 @@ def prepared_before(log: ServerLog, xid: Xid, before: int) -> list[bytes] | None
 
 def _prepared_in(log: ServerLog, file: int, xid: Xid, before: int) -> list[bytes] | None:
     prepared, to_come = PreparedTransactions(), GroupsToCome()
-    with dumping(log.connection, log.where, log.flavor, log.file(file), FIRST_EVENT) as dump:
-        cursor = LogCursor(file, FIRST_EVENT)
-        for data, starts in dump.chunks():
-            found = to_come.add(cursor.block(data, starts))
+    with closing(blocks(log, place_at(file, FIRST_EVENT), min(before, place_at(file + 1, 0)))) as read:
+        for block in read:
+            found = to_come.add(block)
             if found is not None:
                 whole, groups = found
                 wanted = whole.are(*_MAY_PREPARE)[groups.ends] & (whole.places[groups.ends] < before)
                 if wanted.any():
                     prepared.plain(whole, replace(groups, begins=groups.begins[wanted], ends=groups.ends[wanted]))
-            if cursor.file > file or cursor.place >= before:
-                break
     return prepared.events.get(xid)

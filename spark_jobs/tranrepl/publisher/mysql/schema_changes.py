@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,9 +24,9 @@ from tranrepl.mysql.session import Session, connect, error_number, quoted, trans
 from tranrepl.publisher.log_range import NeedsArticleId
 from tranrepl.publisher.mysql.catalogue import column_number, describe_tables, table_problems
 from tranrepl.publisher.mysql.column_types import DeclaredType, declared
-from tranrepl.publisher.mysql.dump import dumping
-from tranrepl.publisher.mysql.events import EventType, LogCursor, Query, query_of
-from tranrepl.publisher.mysql.positions import file_of, offset_of, position_of
+from tranrepl.publisher.mysql.dump import blocks
+from tranrepl.publisher.mysql.events import EventType, Query, query_of
+from tranrepl.publisher.mysql.positions import position_of
 from tranrepl.publisher.mysql.server import ServerLog, end_of_log
 from tranrepl.publisher.mysql.statements import Effect, meaning, why_rows_unknown
 from tranrepl.publisher.mysql.table_maps import Flavor
@@ -252,10 +253,8 @@ def _altered_again(log: ServerLog, after: int, until: int, names: Sequence[Table
     found: list[tuple[int, TableName]] = []
     if until <= after:
         return found
-    with dumping(log.connection, log.where, log.flavor, log.file(file_of(after)), offset_of(after)) as dump:
-        cursor = LogCursor(file_of(after), offset_of(after))
-        for data, starts in dump.chunks():
-            block = cursor.block(data, starts)
+    with closing(blocks(log, after, until)) as read:
+        for block in read:
             for at in np.flatnonzero(block.are(EventType.QUERY, EventType.QUERY_COMPRESSED)).tolist():
                 if block.places[at] > until:
                     return found
@@ -264,8 +263,6 @@ def _altered_again(log: ServerLog, after: int, until: int, names: Sequence[Table
                     it = meaning(query, [name])
                     if it is not None and it.effect in (Effect.ALTERED, Effect.NAMED):
                         found.append((int(block.places[at]), name))
-            if cursor.place >= until:
-                break
     return found
 
 
