@@ -53,10 +53,10 @@ class Session:
         self.driver = driver
         self.database = database
 
-    def execute(self, statement: str, values: Sequence[object] = ()) -> Rows:
-        """Return the statement's rows. Values are bound by `%s`."""
+    def execute(self, statement: str, values: Sequence[object] | None = None) -> Rows:
+        """Return the statement's rows. Values are bound by `%s`; with them, even with none, `%` is written `%%`."""
         with self.driver.cursor() as cursor:
-            cursor.execute(statement, tuple(values) or None)
+            cursor.execute(statement, None if values is None else tuple(values))
             return list(cursor.fetchall())
 
 

@@ -300,7 +300,7 @@ class _Answering:
         with self._session() as session, session.driver.cursor() as cursor:
             among = "TRUE" if chosen is None else _between(chosen)
             statement, bound = rows_query(session, article, keys, among)
-            with closing(texts(session.driver, cursor.mogrify(statement, bound if keys else None))) as found:
+            with closing(texts(session.driver, cursor.mogrify(statement, bound))) as found:
                 for lines in found:
                     whole = [it for it in lines if it is not None]
                     if len(whole) < len(lines):
@@ -353,8 +353,8 @@ def too_long(where: str, article: RegisteredArticle) -> DataError:
 def rows_query(
     session: Session, article: RegisteredArticle, keys: Sequence[Values] | None = None, among: str = "TRUE"
 ) -> tuple[str, list[str | None]]:
-    """Return the query of the article's rows, one image line each, and its values; only those with these keys, and
-    those for which a condition is true (`among`)."""
+    """Return the query of the article's rows, one image line each, and the values that the driver binds, even if it has
+    none; only those with these keys, and those for which a condition is true (`among`)."""
     spelled = spellings(session, article.source)
     texts = {it.name: declared(spelled[it.name]).text(it.name) for it in article.columns}
     # NULL where one of its values is NULL: a value that is too long must not become an ordinary NULL.
@@ -362,7 +362,7 @@ def rows_query(
     chosen = "TRUE" if article.filter is None else condition(article.filter, article.source, spelled).sql
     selected = f"SELECT CONCAT({line}) FROM {qualified(article.source)} WHERE ({chosen}) AND {among}"  # noqa: S608 - quoted
     if not keys:
-        return selected if keys is None else f"{selected} AND FALSE", []
+        return _formatted(selected if keys is None else f"{selected} AND FALSE"), []
     places = article.key_positions
     numbers = [source_type(article.columns[at].type_name).family in _WHOLE for at in places]
     names = [_formatted(quoted(article.columns[at].name)) for at in places]
