@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import cycle, islice
 
 import pyarrow as pa
 import pytest
 
 from support.mariadb import MariaDbServer
 from support.publishers import NO_LIMITS, PublisherSite, mariadb_under_test, of_mariadb
+from support.unpacked_servers import UnpackedMariaDbServer
 from tranrepl.errors import ErrorKind
 from tranrepl.log_reader.reading import read_commands
 from tranrepl.publisher.log_read import LogRead
@@ -54,7 +55,7 @@ def _change(site: PublisherSite, *statements: str) -> None:
 
 
 def test_the_commands_of_a_large_transaction_are_those_of_one_that_is_held(
-    site: PublisherSite, monkeypatch: pytest.MonkeyPatch
+    mariadb_shop: MariaDbServer, site: PublisherSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _change(site, "INSERT INTO t VALUES (-1, 'before', NULL)")
     _change(
@@ -77,6 +78,19 @@ def test_the_commands_of_a_large_transaction_are_those_of_one_that_is_held(
     assert parts.equals(whole)
     assert (second.transactions, second.last_commit, second.end) == (first.transactions, first.last_commit, first.end)
     assert count > 10
+    # Each stream ends after some chunks, as where a server has not synchronized more of its log.
+    chunks, lengths = dump.BinlogDump.chunks, cycle((3, 1, 2))
+    monkeypatch.setattr(dump.BinlogDump, "chunks", lambda self: islice(chunks(self), next(lengths)))
+    monkeypatch.setattr(dump, "_WAITS", [0.0] * 1000)
+    cut, _, third = _commands(site)
+    assert cut is not None
+    assert cut.equals(whole.slice(0, cut.num_rows))
+    if isinstance(mariadb_shop, UnpackedMariaDbServer):
+        # It does not say where one could go on within a group.
+        assert third.error is not None
+        assert third.error.kind is ErrorKind.TRANSIENT
+    else:
+        assert (third.end, cut.num_rows) == (first.end, whole.num_rows)
 
 
 @of_mariadb
@@ -123,8 +137,11 @@ def test_a_large_transaction_without_its_end_is_an_error_and_no_commands(
     assert (account.error.kind, "and not its end" in account.error.message) == (ErrorKind.DATA, True)
 
 
-def test_a_stream_that_ends_before_the_log_does_is_an_error(site: PublisherSite) -> None:
+def test_a_stream_that_ends_before_the_log_does_is_an_error(
+    site: PublisherSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server ends the stream of a session that is killed as at the log's end: what comes after would be lost."""
+    monkeypatch.setattr(dump, "_WAITS", (0.0,))
     _change(site, "INSERT INTO t VALUES (1, 'one', NULL)")
     accounts: list[LogRead] = []
     with site.opened() as publisher:

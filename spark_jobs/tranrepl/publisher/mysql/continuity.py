@@ -13,8 +13,8 @@ from tranrepl.model.arrays import Ints
 from tranrepl.model.position import SEQNOS_PER_PLACE
 from tranrepl.mysql.session import Session, translated_errors
 from tranrepl.publisher.continuity import RegisteredLog
-from tranrepl.publisher.mysql.dump import dumping
-from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, OFFSET_BITS, EventBlock, EventType, LogCursor
+from tranrepl.publisher.mysql.dump import blocks
+from tranrepl.publisher.mysql.events import GTIDS, HEADER_BYTES, OFFSET_BITS, EventBlock, EventType
 from tranrepl.publisher.mysql.positions import (
     FIRST_EVENT,
     BinlogPositions,
@@ -25,7 +25,7 @@ from tranrepl.publisher.mysql.positions import (
     place_of,
     position_of,
 )
-from tranrepl.publisher.mysql.server import ServerLog
+from tranrepl.publisher.mysql.server import ServerLog, end_of_log
 from tranrepl.publisher.mysql.table_maps import Flavor
 from tranrepl.remedies import REINITIALIZE
 
@@ -120,13 +120,12 @@ class LogHistory:
 
     def _events(self, place: int) -> Iterator[tuple[EventBlock, int]]:
         """Yield the events that begin at a place or after it: a block, and an index in it."""
-        file, offset = self.log.file(file_of(place)), offset_of(place)
-        with dumping(self.log.connection, self.where, self.log.flavor, file, offset) as dump:
-            cursor = LogCursor(file_of(place), offset)
-            for data, starts in dump.chunks():
-                block = cursor.block(data, starts)
-                for at in np.flatnonzero(block.places > place).tolist():
-                    yield block, at
+        with translated_errors(self.where):
+            end = end_of_log(self.session, self.log.flavor)
+        # Of a place beyond the end, the server says that there is none.
+        for block in blocks(self.log, place, end if place <= end else place + 1):
+            for at in np.flatnonzero(block.places > place).tolist():
+                yield block, at
 
     def _is_of_log(self, registered: str, found: str, last: bytes | None) -> bool:
         """Compare proofs; where the transaction's file was purged, what lies before the place is all that there is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import ssl
 import struct
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,8 @@ _CHUNK = 4 << 20
 _LOST = 1236
 """The file is gone, or the place is none in it; or it ends within an event (`_TRUNCATED`)."""
 _TRUNCATED = "truncated in the middle of event"
+_WAITS = (0.05, 0.5, 5.0)
+"""Seconds before the rest of a stream is asked for that has ended too early."""
 HEARTBEAT_SECONDS = 5.0
 """So long after the last event, the server of a log that is followed sends one that says that it is there."""
 _BEFORE = {
@@ -54,17 +57,26 @@ def dumping(
 def blocks(log: ServerLog, first: int, until: int) -> Generator[EventBlock]:
     """Yield the log's events from a place on, up to another one or somewhat further.
 
-    Raises TransientError where the stream ends before: a server ends that of a session that is killed as at the log's
-    end.
+    A server may end the stream before: MySQL shows an end of its log that it has not synchronized yet, and does not
+    send; and a session that is killed ends as at the log's end. The rest is asked for. Raises TransientError where it
+    does not come.
     """
-    file, offset = file_of(first), offset_of(first)
-    with dumping(log.connection, log.where, log.flavor, log.file(file), offset) as dump:
-        cursor = LogCursor(file, offset)
-        for data, starts in dump.chunks():
-            yield cursor.block(data, starts)
-            if cursor.place >= until:
-                return
-    raise TransientError(f"{log.where}: the server has ended the stream of its log before the log's end")
+    place, waits = first, iter(_WAITS)
+    while place < until:
+        goes_on = True
+        with dumping(log.connection, log.where, log.flavor, log.file(file_of(place)), offset_of(place)) as dump:
+            cursor = LogCursor(file_of(place), offset_of(place))
+            for data, starts in dump.chunks():
+                block = cursor.block(data, starts)
+                yield block
+                if cursor.place >= until:
+                    return
+                goes_on = cursor.place == place or block.says_its_end
+        seconds = next(waits, None)
+        if seconds is None or not goes_on:
+            raise TransientError(f"{log.where}: the server has ended the stream of its log before the log's end")
+        place = cursor.place
+        time.sleep(seconds)
 
 
 class BinlogDump:

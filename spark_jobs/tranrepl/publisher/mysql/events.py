@@ -21,6 +21,8 @@ HEADER_BYTES = 19
 _CHECKSUM_BYTES = 4
 _ARTIFICIAL = 0x20
 _LOW = 0xFFFFFFFF
+_PLACE = 13
+"""Where an event says its place, which is where it ends."""
 _PACKET_BYTES = 5
 """What lies before an event in the stream: a packet's header and status."""
 _CHECKSUM_OF_ALL = 0x2144DF1C
@@ -92,6 +94,12 @@ class EventBlock:
     places: Ints
     """Where each ends in the log."""
     flavor: Flavor
+
+    @property
+    def says_its_end(self) -> bool:
+        """Return whether the place of the last event is known: newer servers say those of a group's first and last
+        events only."""
+        return bool(self.data.numbers(self.starts[-1:] + _PLACE, "<u4")[0])
 
     def chosen(self, which: slice) -> EventBlock:
         return EventBlock(
@@ -165,11 +173,11 @@ class LogCursor:
             self._pass(log, before, starts, sizes, types, places, ends)
             # Those behind the last one that says its place.
             of_file = is_of_file[: wrong - part.start]
-            says = np.flatnonzero(of_file & (log.numbers(starts[before] + 13, "<u4") != 0))
+            says = np.flatnonzero(of_file & (log.numbers(starts[before] + _PLACE, "<u4") != 0))
             behind = int(says[-1]) + 1 if len(says) else 0
             self.offset += int(sizes[before][behind:][of_file[behind:]].sum())
             raise self._damaged()
-        said = log.numbers(starts[part] + 13, "<u4")
+        said = log.numbers(starts[part] + _PLACE, "<u4")
         known = is_of_file & (said != 0)
         # Four bytes have no room for what is beyond 4 GiB; a server leaves out events that were not asked for, and
         # newer ones say the places of a group's first and last events only.
