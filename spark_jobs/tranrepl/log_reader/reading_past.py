@@ -24,7 +24,11 @@ _PAUSE = 1.0
 def read_log_past(spark: SparkSession, topology: Topology, database: DistributionDatabase, position: Position) -> None:
     """Read the log until all before a position is registered, by this log reader or another one."""
     publication, deadline = topology.publication, time.monotonic() + _LOG_SECONDS
-    while (database.publications.get(publication.publication).registered_to or FIRST_POSITION) < position:
+
+    def registered_to() -> Position:
+        return database.publications.get(publication.publication).registered_to or FIRST_POSITION
+
+    while (before := registered_to()) < position:
         error = attempt(lambda: _read_log(spark, topology)).error
         if error is not None and error.number == ARTICLE_DOES_NOT_EXIST:
             # The log was read to its end all the same.
@@ -39,7 +43,7 @@ def read_log_past(spark: SparkSession, topology: Topology, database: Distributio
                 f"{_LOG_SECONDS:.0f} seconds",
                 remedy="`tranrepl status FILE` says what the log reader waits for",
             )
-        if error is not None:
+        if registered_to() == before:
             time.sleep(_PAUSE)
 
 
