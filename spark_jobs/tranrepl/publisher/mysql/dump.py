@@ -71,7 +71,7 @@ def blocks(log: ServerLog, first: int, until: int) -> Generator[EventBlock]:
                 yield block
                 if cursor.place >= until:
                     return
-                goes_on = cursor.place == place or block.says_its_end
+                goes_on = cursor.place == place or block.can_be_continued
         seconds = next(waits, None)
         if seconds is None or not goes_on:
             raise TransientError(f"{log.where}: the server has ended the stream of its log before the log's end")

@@ -96,10 +96,11 @@ class EventBlock:
     flavor: Flavor
 
     @property
-    def says_its_end(self) -> bool:
-        """Return whether the place of the last event is known: newer servers say those of a group's first and last
-        events only."""
-        return bool(self.data.numbers(self.starts[-1:] + _PLACE, "<u4")[0])
+    def can_be_continued(self) -> bool:
+        """Return whether a server can be asked for what follows: newer servers say the places of a group's first and
+        last events only, and none takes one beyond 4 GiB."""
+        said = self.data.numbers(self.starts[-1:] + _PLACE, "<u4")[0]
+        return bool(said) and int(self.places[-1]) % (1 << OFFSET_BITS) <= _LOW
 
     def chosen(self, which: slice) -> EventBlock:
         return EventBlock(
