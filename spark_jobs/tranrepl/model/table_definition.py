@@ -62,6 +62,8 @@ class DefinedColumn(BaseModel):
     """Its default is the next number of a sequence."""
     types: tuple[DefinedType, ...] | None = None
     """Its own, and those that it is made of, without those of the database itself. None where they are not known."""
+    labels: tuple[str, ...] | None = None
+    """The texts that it takes, in their order, where its type is a list of them and has no name."""
 
     @property
     def is_of_users_type(self) -> bool:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.errors import CheckViolation
 
 from conftest import DatabasesFactory
 from support.mariadb import MariaDbServer
 from support.publishers import NO_LIMITS, PublisherSite, mariadb_under_test, of_mariadb
 from support.site import Site
 from support.spark_here import SparkHere
+from support.subscribers import STATEMENTS
+from tranrepl.connections import Connection
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.registry import open_publisher
 
@@ -60,7 +66,7 @@ class Shop(Site):
 def shop(
     mariadb_shop: MariaDbServer, databases: DatabasesFactory, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Shop:
-    schema = f"altered{next(_databases)}"
+    schema, param = f"altered{next(_databases)}", getattr(request, "param", {})
     login, word = f"only_{schema}", "few rights"
     account = f"{login}@'127.0.0.1'"
     mariadb_shop.execute(
@@ -79,17 +85,22 @@ def shop(
         "destination": "public.item",
         "destinations": {"copy": f"{schema}copy.item"},
         "pre_creation_cmd": "delete",
-        **getattr(request, "param", {}),
+        **{name: value for name, value in param.items() if name != "enum"},
+        # SQLite has no procedures.
+        **(STATEMENTS if "enum" in param else {}),
     }
     subscriptions = [
         {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"},
         {"name": "copy", "connection": "copy", "sync_type": "automatic"},
     ]
+    if "enum" in param:
+        subscriptions.append({"name": "file", "connection": "file", "sync_type": "automatic"})
     if mariadb_shop.kind == "mysql":
         # Nobody has run it as a Subscriber.
         del subscriptions[1], article["destinations"]
     shop = Shop(ends, tmp_path / "store", [article], SparkHere(), subscriptions, replicate_ddl=True)
-    if len(subscriptions) > 1:
+    shop.connections["file"] = Connection("file", "sqlite", database=str(tmp_path / "file.sqlite"))
+    if any(it["name"] == "copy" for it in subscriptions):
         shop.connections["copy"] = mariadb_shop.connection(f"{schema}copy", "subscriber")
     shop.server, shop.schema = mariadb_shop, schema
     shop.execute(
@@ -97,6 +108,8 @@ def shop(
         "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
         "INSERT INTO item VALUES (1, 'one', 10), (2, 'two', NULL)",
     )
+    if "enum" in param:
+        shop.execute(f"ALTER TABLE item ADD state {param['enum']}", "UPDATE item SET state = id")
     shop.set_up()
     for it in shop.publication.subscriptions:
         shop.take_snapshot(subscription=it.name).raise_error()
@@ -126,6 +139,58 @@ def test_columns_are_added_dropped_and_widened_among_rows(shop: Shop) -> None:
         shop.run()
         shop.require_equal()
         assert shop.at_subscriber("SELECT pg_typeof(sure)::text FROM item LIMIT 1") == [(there,)]
+
+
+def _checks(shop: Shop) -> list[str]:
+    """Return the checks of table item, by Subscriber, as each writes them."""
+    found = shop.at_subscriber(
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'item'::regclass AND contype = 'c'"
+    )
+    if "copy" in shop.connections:
+        found += shop.server.execute(
+            "SELECT check_clause FROM information_schema.check_constraints "
+            f"WHERE constraint_schema = '{shop.schema}copy' AND level = 'Table'"
+        )
+    with closing(sqlite3.connect(str(shop.connections["file"].database))) as file:
+        ((text,),) = file.execute("SELECT sql FROM sqlite_schema WHERE name = 'item' AND type = 'table'")
+    return [*(it for (it,) in found), *re.findall(r"CHECK \(.*?\)", text)]
+
+
+_LABELS = "'a,b', 'it''s', '50%', ':c'"
+
+
+@pytest.mark.parametrize("shop", [{"enum": f"enum({_LABELS})"}], indirect=True)
+def test_labels_of_an_enum_are_checked_and_follow(shop: Shop) -> None:
+    expected = ("a,b", "it", "50%", ":c")
+    every = len(shop.publication.subscriptions)
+    assert len(_checks(shop)) == every
+    assert all(label in it for label in expected for it in _checks(shop))
+    with pytest.raises(CheckViolation):
+        shop.at_subscriber("UPDATE item SET state = 'other'")
+    # A server that is not strict has a text that is no label.
+    shop.execute("SET sql_mode = ''", "INSERT INTO item VALUES (3, 'x', 30, 'none of these')")
+    shop.execute(
+        f"ALTER TABLE item MODIFY state enum({_LABELS}, 'd'), ADD kind enum('one', 'two') DEFAULT 'two'",
+        "INSERT INTO item VALUES (4, 'x', 40, 'd', 'one')",
+    )
+    assert shop.follow() == ()
+    assert (shop.at_subscriber("SELECT state FROM item ORDER BY id"))[2:] == [("",), ("d",)]
+    shop.require_equal()
+    assert len(_checks(shop)) == 2 * every
+    assert sum("'d'" in it for it in _checks(shop)) == every
+    # Rows may have a label that is gone: with it goes the check.
+    shop.execute("UPDATE item SET state = 'd'", "ALTER TABLE item MODIFY state enum('d'), DROP kind")
+    assert any("column state got another type" in it for it in shop.follow())
+    shop.require_equal()
+    assert _checks(shop) == []
+    # A type of one's own stays, and is one's own to alter.
+    shop.at_subscriber(
+        "CREATE TYPE of_state AS ENUM ('d', 'e')", "ALTER TABLE item ALTER state TYPE of_state USING 'd'"
+    )
+    shop.execute("ALTER TABLE item MODIFY state enum('d', 'e')", "UPDATE item SET state = 'e' WHERE id = 2")
+    assert shop.follow() == ()
+    shop.require_equal()
+    assert shop.at_subscriber("SELECT pg_typeof(state)::text FROM item LIMIT 1") == [("of_state",)]
 
 
 _OTHER = "CREATE OR REPLACE TABLE item (id int PRIMARY KEY, name varchar(40)) CHARACTER SET utf8mb4"

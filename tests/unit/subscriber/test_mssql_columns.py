@@ -10,6 +10,8 @@ from tranrepl.model.names import TableName
 from tranrepl.model.source_types import source_type
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.column_changes import SqlColumnTypes, column_plan
+from tranrepl.subscriber.base.column_steps import CheckedColumn
+from tranrepl.subscriber.base.label_checks import check_constraint
 from tranrepl.subscriber.mssql.columns import declaration
 from tranrepl.subscriber.mssql.database import SqlServer
 
@@ -29,6 +31,14 @@ def test_a_column_that_takes_no_null_says_so() -> None:
     assert declaration(("s", "t"), "n", sa.DECIMAL(12, 2), nullable=False) == (
         "ALTER TABLE [s].[t] ALTER COLUMN [n] DECIMAL(12, 2) NOT NULL"
     )
+
+
+def test_labels_are_texts_of_any_letters() -> None:
+    name = "a]" * 40
+    check = CheckedColumn("state", f"{name}_state_labels", ("it's", "öld"))
+    table = sa.Table("t", sa.MetaData(), sa.Column("state", sa.Unicode()), check_constraint(check))
+    made = str(sa.schema.CreateTable(table).compile(dialect=SqlServer().dialect()))
+    assert f"CONSTRAINT [{name.replace(']', ']]')}_state_labels] CHECK ([state] IN (N'it''s', N'öld'))" in made
 
 
 def test_a_column_of_bytes_is_told_with_its_type() -> None:

@@ -81,6 +81,9 @@ def _description(
     key = indexes.get("PRIMARY", [])
     unique = {column for it in indexes.values() for column in it}
     columns = tuple(_column(row, key, unique) for row in rows)
+    labels = {
+        str(column): declared(str(spelling)).labels(str(charset)) for column, _, spelling, _, _, charset, _ in rows
+    }
     ordinals = {it.name: it.ordinal for it in columns}
     definition = TableDefinition(
         name=name,
@@ -97,6 +100,7 @@ def _description(
                 generation=it.generation,
                 is_identity=it.identity is not Identity.NONE,
                 types=(),
+                labels=labels[it.name],
             )
             for it in columns
             # They do not travel, and what they are made of is not followed.

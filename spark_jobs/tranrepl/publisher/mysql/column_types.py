@@ -106,8 +106,18 @@ class DeclaredType:
             rest = self.spelling.partition(")")[2]
             yield from (f"decimal({digits},{self.second or 0}){rest}" for digits in range(self.first or 0))
         elif self.name == "enum":
-            labels = re.findall(r"'(?:[^']|'')*'", self.spelling)
+            labels = self._quoted_labels()
             yield from (f"enum({','.join(labels[:count])})" for count in range(1, len(labels)))
+
+    def labels(self, charset: str) -> tuple[str, ...] | None:
+        """Return the labels of an enum; None of another type, and where their texts are not sure: catalogues write a
+        backslash in more than one way."""
+        if self.name != "enum" or charset == "binary" or "\\" in self.spelling:
+            return None
+        return tuple(it[1:-1].replace("''", "'") for it in self._quoted_labels())
+
+    def _quoted_labels(self) -> list[str]:
+        return re.findall(r"'(?:[^']|'')*'", self.spelling)
 
     def text(self, column: str) -> str:
         """Return SQL that writes a value as the log's reader does."""

@@ -25,6 +25,7 @@ from tranrepl.model.source_types import Family, source_type
 from tranrepl.subscriber.base.catalogue import Destination
 from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
+    CheckedColumn,
     ColumnStep,
     DroppedColumn,
     GeneratedColumn,
@@ -34,6 +35,7 @@ from tranrepl.subscriber.base.column_steps import (
     TableColumn,
 )
 from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.label_checks import changed_check, checked_columns, dropped_check
 from tranrepl.subscriber.value_conversion import UnfitValueError, conversion
 
 
@@ -240,7 +242,7 @@ class _Plan:
             self.columns[name] = TableColumn(name, self._spelled(made), nullable=True)
         else:
             added = self._added(change)
-            self.steps.append(added)
+            self.steps += [added, *self._new_checks(name)]
             self.columns[name] = TableColumn(name, added.spelling, nullable=not added.not_null)
         self.types[name] = change.type_name or ""
 
@@ -290,7 +292,8 @@ class _Plan:
         self.published.pop(change.column, None)
         self.updates = [it for it in self.updates if it.column != change.column]
         if self.columns.pop(change.column, None) is not None:
-            self.steps.append(DroppedColumn(change.column))
+            check = dropped_check(self._table, change.column, self.old.source_definition)
+            self.steps += [*([] if check is None else [check]), DroppedColumn(change.column)]
 
     def _rename(self, change: ColumnChange, new_name: str) -> None:
         name = change.column
@@ -322,6 +325,12 @@ class _Plan:
         before = self._made_by_setup(column, published)
         made = self._made(change)
         self.types[change.column] = change.type_name or ""
+        check = changed_check(self._table, change.column, self.old.source_definition, self.new.source_definition)
+        if check is not None:
+            self.steps.append(check)
+            if check.texts is not None:
+                # Its values are written as before, and a type that somebody chose stays.
+                return
         if self.column_types.like_publisher and self._spelled(made) != column.type_name:
             self.steps.append(RetypedColumn(change.column, made, self._spelled(made)))
             self.columns[change.column] = replace(column, type_name=self._spelled(made))
@@ -338,6 +347,14 @@ class _Plan:
         else:
             self.steps.append(RetypedColumn(change.column, made, self._spelled(made)))
         self.columns[change.column] = replace(column, type_name=self._spelled(made))
+
+    @property
+    def _table(self) -> str:
+        return self.new.destination.table
+
+    def _new_checks(self, name: str) -> list[CheckedColumn]:
+        found = checked_columns(self.new.source_definition, self._table).get(name)
+        return [] if found is None else [found]
 
     def _require(self, name: str) -> TableColumn:
         if name not in self.columns:

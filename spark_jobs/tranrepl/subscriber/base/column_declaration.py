@@ -101,6 +101,22 @@ def with_primary_key(
     return f"({', '.join(parts)}){options}"
 
 
+def with_constraint(statement: str, name: str, text: str | None, tokenizer: type[Tokenizer]) -> str | None:
+    """Return a CREATE TABLE statement with another text of the constraint of this name, or without it; None where it
+    has none."""
+    for tokens in _declarations(tokenizer().tokenize(statement)):
+        if len(tokens) > 1 and tokens[0].token_type is TokenType.CONSTRAINT and tokens[1].text == name:
+            before, after = statement[: tokens[0].start], statement[tokens[-1].end + 1 :]
+            return f"{before.rstrip().removesuffix(',')}{after}" if text is None else f"{before}{text}{after}"
+    return None
+
+
+def with_another_constraint(statement: str, text: str, tokenizer: type[Tokenizer]) -> str:
+    """Return a CREATE TABLE statement with a constraint more."""
+    end = list(_declarations(tokenizer().tokenize(statement)))[-1][-1].end + 1
+    return f"{statement[:end]}, {text}{statement[end:]}"
+
+
 def _without_key(statement: str, tokens: Sequence[Token]) -> str:
     """Return a declaration as it is without PRIMARY KEY; nothing where it is no more than that."""
     start, end = tokens[0].start, tokens[-1].end + 1

@@ -12,6 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
+    CheckedColumn,
     ColumnStep,
     DroppedColumn,
     NullableColumn,
@@ -19,6 +20,7 @@ from tranrepl.subscriber.base.column_steps import (
     RetypedColumn,
 )
 from tranrepl.subscriber.base.identifiers import always_quoted
+from tranrepl.subscriber.base.label_checks import check_constraint
 
 
 class AlembicColumns:
@@ -42,6 +44,10 @@ class AlembicColumns:
     def can_replace_key(self) -> bool:
         return False
 
+    def has_check(self, name: str) -> bool:
+        """Return whether the table has a check of this name."""
+        return any(it["name"] == name for it in sa.inspect(self.session).get_check_constraints(self.table, self.schema))
+
     def replace_key(self, columns: Sequence[str], retyped: Sequence[RetypedColumn]) -> None:
         raise NotImplementedError
 
@@ -57,6 +63,20 @@ class AlembicColumns:
                 self.make_nullable(name)
             case RetypedColumn():
                 self.retype(step)
+            case CheckedColumn():
+                self.check(step)
+
+    def check(self, step: CheckedColumn) -> None:
+        """Let the column have its check."""
+        if not step.is_new:
+            if not self.has_check(step.constraint):
+                return
+            self.operations.drop_constraint(always_quoted(step.constraint), self.table, "check", schema=self.schema)
+        if step.texts is not None:
+            made = check_constraint(step)
+            self.operations.create_check_constraint(
+                always_quoted(step.constraint), self.table, made.sqltext, schema=self.schema
+            )
 
     def _add(self, step: AddedColumn) -> None:
         column = sa.Column(always_quoted(step.name), step.type, server_default=step.default, nullable=not step.not_null)

@@ -84,6 +84,20 @@ class RetypedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedColumn:
+    """It takes these texts and no others; any, for None. One that is not new and has no such check is left alone."""
+
+    name: str
+    constraint: str
+    """The name of the check that says so."""
+    texts: tuple[str, ...] | None
+    is_new: bool = False
+
+    def in_words(self) -> str:
+        return f"{'DROP' if self.texts is None else 'ADD'} CONSTRAINT {self.constraint}, the labels of {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class TableColumn:
     """A column as it was before the change: what is left to do depends on no more than this."""
 
@@ -92,7 +106,9 @@ class TableColumn:
     nullable: bool
 
 
-ColumnStep = AddedColumn | GeneratedColumn | DroppedColumn | RenamedColumn | NullableColumn | RetypedColumn
+ColumnStep = (
+    AddedColumn | GeneratedColumn | DroppedColumn | RenamedColumn | NullableColumn | RetypedColumn | CheckedColumn
+)
 
 
 class ColumnStatements(Protocol):

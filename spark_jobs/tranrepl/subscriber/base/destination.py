@@ -19,6 +19,7 @@ from tranrepl.model.source_types import source_type
 from tranrepl.settings.publication import Article
 from tranrepl.subscriber.base.catalogue import Destination, Place
 from tranrepl.subscriber.base.database import SqlDatabase
+from tranrepl.subscriber.base.label_checks import check_constraint, checked_columns
 from tranrepl.subscriber.base.procedures import ProcedureName, StoredProcedure, custom_names
 from tranrepl.subscriber.base.target import SqlColumn, SqlTarget
 from tranrepl.subscriber.constraints import (
@@ -46,6 +47,7 @@ def new_table(
     """Return an article's destination with its columns and its key, as far as the database can have it. `referencing`
     are columns of foreign keys."""
     schema, name = database.place(article.destination_table)
+    checks = checked_columns(source.definition, name)
     columns = [
         sa.Column(
             quoted_name(column.name, quote=True),
@@ -60,6 +62,11 @@ def new_table(
         sa.MetaData(),
         *columns,
         sa.PrimaryKeyConstraint(*(quoted_name(column.name, quote=True) for column in source.key)),
+        *(
+            check_constraint(checks[column.name])
+            for column in source.published(article.columns)
+            if column.name in checks
+        ),
         schema=None if schema is None else quoted_name(schema, quote=True),
         **database.table_options,
     )

@@ -17,12 +17,14 @@ from tranrepl.subscriber.base.catalogue import Place
 from tranrepl.subscriber.base.column_declaration import find_declaration
 from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
+    CheckedColumn,
     ColumnStep,
     DroppedColumn,
     NullableColumn,
     RenamedColumn,
     RetypedColumn,
 )
+from tranrepl.subscriber.base.label_checks import check_text
 from tranrepl.subscriber.mariadb.sql_text import qualified_name, quoted_name, tokenizer
 
 
@@ -43,12 +45,17 @@ class _Net:
     kept: dict[str, _Kept] = field(default_factory=dict)
     """By the name before."""
     added: list[AddedColumn] = field(default_factory=list)
+    checks: dict[str, CheckedColumn] = field(default_factory=dict)
+    """By the column."""
 
     @classmethod
     def of(cls, steps: Sequence[ColumnStep]) -> _Net:
         net = cls()
         for step in steps:
-            net._do(step)
+            if isinstance(step, CheckedColumn):
+                net.checks[step.name] = step
+            else:
+                net._do(step)
         return net
 
     def _do(self, step: ColumnStep) -> None:
@@ -104,6 +111,10 @@ _COUNTING = sa.text(
 _KEY = sa.text(
     "SELECT LOWER(column_name) FROM information_schema.key_column_usage WHERE constraint_name = 'PRIMARY' "
     "AND table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table"
+)
+_CHECK = sa.text(
+    "SELECT 1 FROM information_schema.table_constraints WHERE constraint_type = 'CHECK' "
+    "AND table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND constraint_name = :name"
 )
 
 
@@ -179,16 +190,26 @@ class MariaDbColumns:
             given = "" if it.value is None else f" DEFAULT ({self._literal(it)})"
             null = "NOT NULL" if it.not_null else "NULL"
             yield f"ADD COLUMN {quoted_name(it.name)} {self._spelled(it.type)} {null}{given}"
+        yield from (f"ADD {check_text(it, quoted_name)}" for it in net.checks.values() if it.is_new)
 
     def _loses_key(self, net: _Net) -> bool:
         return bool(net.dropped) and not self._key().isdisjoint(it.lower() for it in net.dropped)
 
     def _declarations(self, net: _Net) -> Iterator[str]:
         """Yield what changes a declaration and no name: it may be done twice."""
+        for it in net.checks.values():
+            if not it.is_new and self._has_check(it.constraint):
+                yield f"DROP CONSTRAINT {quoted_name(it.constraint)}"
+                if it.texts is not None:
+                    yield f"ADD {check_text(it, quoted_name)}"
         for before, after in net.kept.items():
             if after.type is not None or after.nullable:
                 spelled = None if after.type is None else self._spelled(after.type)
                 yield f"MODIFY COLUMN {self._declared(before, spelled, nullable=after.nullable)}"
+
+    def _has_check(self, name: str) -> bool:
+        schema, table = self._place
+        return self._session.scalar(_CHECK, {"schema": schema, "table": table, "name": name}) is not None
 
     def _literal(self, column: AddedColumn) -> str:
         """Return the value as the driver writes it where it is bound."""

@@ -20,6 +20,7 @@ from tranrepl.subscriber.mssql.destinations import SqlServerCatalogue, column_ty
 from tranrepl.subscriber.mssql.sql_text import qualified, quoted
 
 _dialect: Callable[[], sa.Dialect] = mssql.dialect
+_CHECK = sa.text("select 1 from sys.check_constraints where parent_object_id = object_id(:table) and name = :name")
 _RENAME = sa.text("exec sp_rename :old, :new, N'COLUMN'")
 
 
@@ -41,6 +42,9 @@ class SqlServerColumns(AlembicColumns):
 
     def retype(self, step: RetypedColumn) -> None:
         self._declare(step.name, step.type, nullable=self._found(step.name).nullable)
+
+    def has_check(self, name: str) -> bool:
+        return self.session.scalar(_CHECK, {"table": qualified(*self.place), "name": name}) is not None
 
     def can_replace_key(self) -> bool:
         """Return whether no foreign key refers to the table: none would let the old key go."""

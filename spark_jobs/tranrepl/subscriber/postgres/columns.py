@@ -17,6 +17,7 @@ from tranrepl.postgres.composed_sql import expression_sql, type_sql
 from tranrepl.postgres.session import Session, own_path, translate, translated_errors
 from tranrepl.subscriber.base.column_steps import (
     AddedColumn,
+    CheckedColumn,
     ColumnStep,
     DroppedColumn,
     GeneratedColumn,
@@ -38,6 +39,19 @@ _HAS_DEFAULT = (
     "SELECT a.atthasdef FROM pg_catalog.pg_attribute a "
     "WHERE a.attrelid = pg_catalog.to_regclass(%s) AND a.attname = %s AND a.attgenerated = ''"
 )
+
+
+_HAS_CHECK = (
+    "SELECT 1 FROM pg_catalog.pg_constraint "
+    "WHERE conrelid = pg_catalog.to_regclass(%s) AND conname = %s AND contype = 'c'"
+)
+
+
+def check_clause(step: CheckedColumn) -> sql.Composed:
+    """Return a column's check as a constraint of its table."""
+    texts = sql.SQL(", ").join(map(sql.Literal, step.texts or ()))
+    name, column = sql.Identifier(step.constraint), sql.Identifier(step.name)
+    return sql.SQL("CONSTRAINT {} CHECK ({} IN ({}))").format(name, column, texts)
 
 
 def added_column(step: AddedColumn) -> sql.Composed:
@@ -88,6 +102,8 @@ class PostgresColumns:
                     yield self._alter("ALTER COLUMN {} DROP NOT NULL", sql.Identifier(name))
                 case RetypedColumn():
                     yield from self._retype(step)
+                case CheckedColumn():
+                    yield from self._check(step)
 
     def _described(self) -> TableDescription:
         table = find_destination(self._session, self._where, self._name)
@@ -163,6 +179,16 @@ class PostgresColumns:
         except DataError:
             key = [self._article.columns[at].name for at in self._article.key_positions]
             raise self._unfit.problem(self._where, self._article, key, unfit.message) from unfit
+
+    def _check(self, step: CheckedColumn) -> Iterator[str]:
+        """Let the column have its check. Rows that are there have nothing else: they are not read."""
+        if not step.is_new:
+            name = qualified(self._name).as_string(self._session)
+            if self._session.execute(_HAS_CHECK, [name, step.constraint]).fetchone() is None:
+                return
+            yield self._alter("DROP CONSTRAINT {}", sql.Identifier(step.constraint))
+        if step.texts is not None:
+            yield self._alter("ADD {} NOT VALID", check_clause(step))
 
     def _drop_default(self, column: str) -> Iterator[str]:
         """Drop the default that a column got with the Publisher's: it may not be a value of another type."""

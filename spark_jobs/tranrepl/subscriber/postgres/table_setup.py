@@ -14,7 +14,9 @@ from tranrepl.postgres.composed_sql import expression_sql, is_left_out, type_sql
 from tranrepl.postgres.session import Session, translated_errors
 from tranrepl.printable import named
 from tranrepl.settings.publication import Article
+from tranrepl.subscriber.base.label_checks import checked_columns
 from tranrepl.subscriber.base.snapshot_rows import SnapshotRows
+from tranrepl.subscriber.postgres.columns import check_clause
 from tranrepl.subscriber.postgres.enum_labels import add_missing_labels
 from tranrepl.subscriber.postgres.partition_setup import divided_by, make_partition, missing_partitions
 from tranrepl.subscriber.postgres.rights import create_missing_schema, type_problems
@@ -104,6 +106,8 @@ def _create_table(session: Session, name: TableName, article: Article, source: T
             parts.append(definition + _generated(session, column))
     key = sql.SQL(", ").join(sql.Identifier(column.name) for column in source.key)
     parts.append(sql.SQL("PRIMARY KEY ({})").format(key))
+    checks = checked_columns(source.definition, name.table)
+    parts += (check_clause(checks[column.name]) for column in published if column.name in checks)
     return sql.SQL("CREATE TABLE {} (\n  {}\n){}").format(
         qualified(name), sql.SQL(",\n  ").join(parts), divided_by(article, source)
     )

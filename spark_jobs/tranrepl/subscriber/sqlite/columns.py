@@ -22,10 +22,13 @@ from tranrepl.subscriber.base.column_declaration import (
     ColumnDeclaration,
     find_declaration,
     table_body,
+    with_another_constraint,
+    with_constraint,
     with_primary_key,
 )
 from tranrepl.subscriber.base.column_statements import AlembicColumns
-from tranrepl.subscriber.base.column_steps import ColumnStep, RetypedColumn
+from tranrepl.subscriber.base.column_steps import CheckedColumn, ColumnStep, RetypedColumn
+from tranrepl.subscriber.base.label_checks import check_text
 
 
 class _Compiler(SQLiteCompiler):
@@ -89,6 +92,13 @@ class SqliteColumns(AlembicColumns):
             )
         else:
             rebuild(self.session, table, self._text(), (), dropped=name)
+
+    def check(self, step: CheckedColumn) -> None:
+        text, check = self._text(), None if step.texts is None else check_text(step, _quoted)
+        if step.is_new and check is not None:
+            self._edit(with_another_constraint(text, check, SQLite.Tokenizer))
+        elif (edited := with_constraint(text, step.constraint, check, SQLite.Tokenizer)) is not None:
+            self._edit(edited)
 
     def can_replace_key(self) -> bool:
         return not is_referred_to(self.session, self.place[1])
