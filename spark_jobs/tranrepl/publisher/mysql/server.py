@@ -16,8 +16,8 @@ _ALL = bytes(range(256))
 _FEWEST_DIGITS = 6
 _NAMES = {Flavor.MARIADB: "MariaDB", Flavor.MYSQL: "MySQL"}
 _OLDEST = {Flavor.MARIADB: (10, 6), Flavor.MYSQL: (9, 7)}
-NEWEST = {Flavor.MARIADB: (11, 8), Flavor.MYSQL: (9, 7)}
-"""Those that tests run against."""
+RUN = {Flavor.MARIADB: ((10, 11), (11, 8)), Flavor.MYSQL: ((9, 7),)}
+"""Those that tests run against, in order."""
 END_OF_LOG = {Flavor.MARIADB: "SHOW MASTER STATUS", Flavor.MYSQL: "SHOW BINARY LOG STATUS"}
 
 
@@ -53,7 +53,7 @@ def read_server_log(session: Session, connection: Connection, where: str) -> Ser
         ((version, is_logged),) = session.execute("SELECT VERSION(), @@log_bin")
         flavor = Flavor.MARIADB if "mariadb" in version.lower() else Flavor.MYSQL
         if version_of(version) < _OLDEST[flavor]:
-            oldest, newest = (".".join(map(str, it[flavor])) for it in (_OLDEST, NEWEST))
+            oldest, newest = (".".join(map(str, it)) for it in (_OLDEST[flavor], RUN[flavor][-1]))
             raise ConfigurationError(
                 f"{where}: the server is {version}, older than {oldest}: a log of it was never read",
                 remedy=f"use {_NAMES[flavor]} {oldest}" + ("" if oldest == newest else f" to {newest}"),

@@ -11,7 +11,7 @@ import pymysql
 
 from tranrepl.errors import ConfigurationError, MissingRightError, ReplicationError
 from tranrepl.mysql.session import Session, translated_errors
-from tranrepl.publisher.mysql.server import END_OF_LOG, NEWEST, version_of
+from tranrepl.publisher.mysql.server import END_OF_LOG, RUN, version_of
 from tranrepl.publisher.mysql.table_maps import Flavor
 
 _SETTINGS: Mapping[str, tuple[str, str]] = {
@@ -50,9 +50,9 @@ _RIGHTS: Mapping[Flavor, Mapping[str, str]] = {
 def server_warnings(session: Session, where: str, flavor: Flavor) -> Iterator[str]:
     """Yield what is allowed, but was never tested, or may lose what a crash interrupts."""
     ((version,),) = session.execute("SELECT VERSION()")
-    if version_of(version) > NEWEST[flavor]:
-        newest = ".".join(map(str, NEWEST[flavor]))
-        yield f"{where}: the server is {version}, newer than {newest}, against which this was tested"
+    if version_of(version) not in RUN[flavor]:
+        run = " and ".join(".".join(map(str, it)) for it in RUN[flavor])
+        yield f"{where}: the server is {version}, with which this was never run: it was with {run}"
     for name, value in _settings(session, *_DURABLE).items():
         if value != "1":
             yield (
