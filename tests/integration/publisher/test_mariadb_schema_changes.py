@@ -236,6 +236,15 @@ def test_an_article_is_reinitialized_where_its_rows_are_not_known(
     shop.require_equal()
 
 
+def test_rows_that_a_session_has_not_logged_whole_reinitialize_the_article(shop: Shop) -> None:
+    with shop.server.connect(shop.schema) as session, session.cursor() as cursor:
+        for it in ("SET SESSION binlog_row_image = MINIMAL", "UPDATE item SET amount = 5 WHERE id = 1"):
+            cursor.execute(it)
+    shop.execute("UPDATE item SET amount = 6 WHERE id = 2")
+    assert any("the log lacks old rows of its table" in it for it in shop.follow())
+    shop.require_equal()
+
+
 @pytest.mark.slow_after(1)
 def test_a_partition_is_added_among_rows(shop: Shop) -> None:
     shop.execute("ALTER TABLE item PARTITION BY RANGE (id) (PARTITION low VALUES LESS THAN (100))")

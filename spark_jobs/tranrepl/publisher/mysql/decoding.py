@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -54,6 +54,21 @@ class _PublishedTable:
     layout: ImageLayout
     wanted: tuple[int, ...]
     """The published columns among the table's."""
+    others: dict[bytes, _PublishedTable | None] = field(default_factory=dict, compare=False)
+
+    def of_columns(self, present: bytes) -> _PublishedTable | None:
+        """Return the table of rows that have the columns of these bits; None where they lack a published one. MariaDB
+        11 leaves generated columns out of what is updated and deleted."""
+        if present not in self.others:
+            bits = int.from_bytes(present, "little")
+            chosen = [at for at in range(len(self.table.columns)) if bits >> at & 1]
+            table = replace(self.table, columns=tuple(self.table.columns[at] for at in chosen))
+            fits = set(chosen).issuperset(self.wanted)
+            wanted = tuple(chosen.index(at) for at in self.wanted if fits)
+            self.others[present] = (
+                replace(self, table=table, layout=ImageLayout(table), wanted=wanted, others={}) if fits else None
+            )
+        return self.others[present]
 
 
 @dataclass(frozen=True)
@@ -96,10 +111,8 @@ class Decoder:
                 sets += self._messages(block, cells, published, of_table)
                 continue
             types = block.types[of_table]
-            sets += [
-                self._set(block, cells, published, EventType(kind), of_table[types == kind])
-                for kind in np.unique(types).tolist()
-            ]
+            for kind in np.unique(types).tolist():
+                sets += self._sets(block, cells, published, EventType(kind), of_table[types == kind])
         buffer = cells.buffer()
         return Changes(buffer, [_with_changed(buffer, it) for it in sets], transactions(block))
 
@@ -108,13 +121,13 @@ class Decoder:
         numbers = self._numbers_of(block, np.flatnonzero(block.types == EventType.TABLE_MAP))
         return any(self._published[it] is not None for it in np.unique(numbers).tolist())
 
-    def _refuse(self, block: EventBlock, unfit: _UnfitTable, places: Ints) -> None:
+    def _refuse(self, block: EventBlock, unfit: _UnfitTable, places: Ints, *, lacks_columns: bool = False) -> None:
         """Raise RefusedChange for the first row of a table that does not fit, since its article was reinitialized."""
         of, begins_after = transactions(block), unfit.article.begins_after
         begun = of.seqno[of.of(places)] >= int.from_bytes(begins_after.value, "big")
         if begins_after == FIRST_POSITION or begun.any():
             first = places if begins_after == FIRST_POSITION else places[begun]
-            raise RefusedChange(int(first[0]), unfit.error)
+            raise RefusedChange(int(first[0]), unfit.error, lacks_old_row=lacks_columns)
 
     def _messages(
         self, block: EventBlock, cells: _CellBuffer, published: _PublishedTable, events: Ints
@@ -124,7 +137,7 @@ class Decoder:
             kind = EventType(int(block.types[at]))
             if OPERATIONS[kind] is Operation.INSERT:
                 try:
-                    yield self._set(block, cells, published, kind, np.array([at]))
+                    yield from list(self._sets(block, cells, published, kind, np.array([at])))
                 except (DataError, RefusedChange):
                     self.has_unread_messages = True
 
@@ -183,12 +196,47 @@ class Decoder:
             self.has_unread_messages = True
             return None
 
-    def _set(
+    def _sets(
         self, block: EventBlock, cells: _CellBuffer, published: _PublishedTable, kind: EventType, events: Ints
+    ) -> Iterator[ChangeSet]:
+        """Yield the changes of rows events of one kind, by the columns that their rows have. Raises RefusedChange where
+        published ones are left out."""
+        at = block.starts[events] + HEADER_BYTES + 8
+        if kind in _WITH_EXTRA_DATA:
+            at = at + block.data.number(at, 2)
+        count, images = len(published.table.columns), 2 if OPERATIONS[kind] is Operation.UPDATE else 1
+        at = at + (1 if count < 251 else 3)
+        width = published.layout.null_bytes
+        full = ((1 << count) - 1).to_bytes(width, "little")
+        every = np.frombuffer(full * images, dtype=np.uint8)
+        present = block.data.bytes[at[:, None] + np.arange(width * images)] & every
+        left = ~(present == every).all(axis=1)
+        at = at + width * images
+        if not left.all():
+            yield self._set(block, cells, published, kind, events[~left], at[~left])
+        while left.any():
+            said = present[int(np.argmax(left))]
+            same = left & (present == said).all(axis=1)
+            columns = said[:width].tobytes()
+            of = published.of_columns(columns) if said.tobytes() == columns * images else None
+            if of is None:
+                unfit = _UnfitTable(published.article, _lacks_columns(published))
+                self._refuse(block, unfit, block.starts[events[same]], lacks_columns=True)
+            else:
+                yield self._set(block, cells, of, kind, events[same], at[same])
+            left &= ~same
+
+    def _set(
+        self,
+        block: EventBlock,
+        cells: _CellBuffer,
+        published: _PublishedTable,
+        kind: EventType,
+        events: Ints,
+        begins: Ints,
     ) -> ChangeSet:
         operation, layout, data = OPERATIONS[kind], published.layout, block.data
         images = 2 if operation is Operation.UPDATE else 1
-        begins = _rows_begin(block, published, kind, events, images)
 
         def skip(at: Ints) -> Ints:
             for _ in range(images):
@@ -283,28 +331,12 @@ def _wanted(table: LoggedTable, article: RegisteredArticle) -> tuple[int, ...]:
     return tuple(numbers[it.name] for it in article.columns)
 
 
-def _rows_begin(block: EventBlock, published: _PublishedTable, kind: EventType, events: Ints, images: int) -> Ints:
-    """Return where the first row of each event begins. Raises RefusedChange where columns are left out."""
-    at = block.starts[events] + HEADER_BYTES + 8
-    if kind in _WITH_EXTRA_DATA:
-        at = at + block.data.number(at, 2)
-    count = len(published.table.columns)
-    at = at + (1 if count < 251 else 3)
-    width = published.layout.null_bytes
-    full = np.frombuffer(((1 << count) - 1).to_bytes(width, "little"), dtype=np.uint8)
-    present = block.data.bytes[at[:, None] + np.arange(width * images)] & np.tile(full, images)
-    is_full = (present == np.tile(full, images)).all(axis=1)
-    if not is_full.all():
-        raise RefusedChange(
-            int(block.starts[events[~is_full][0]]),
-            DataError(
-                f"table {published.table.name}: a change is in the binary log without all its columns",
-                remedy=_FULL_IMAGES,
-                article=str(published.article.source),
-            ),
-            lacks_old_row=True,
-        )
-    return at + width * images
+def _lacks_columns(published: _PublishedTable) -> DataError:
+    return DataError(
+        f"table {published.table.name}: a change is in the binary log without all its columns",
+        remedy=_FULL_IMAGES,
+        article=str(published.article.source),
+    )
 
 
 def _with_changed(buffer: Buffer, of: ChangeSet) -> ChangeSet:

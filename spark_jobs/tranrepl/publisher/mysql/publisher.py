@@ -187,7 +187,7 @@ class MySqlPublisher:
         return []
 
     def logs_what_is_needed(self, article: RegisteredArticle) -> bool:
-        return True
+        return self._session.execute("SELECT @@GLOBAL.binlog_row_image") == [("FULL",)]
 
     # Check
 
