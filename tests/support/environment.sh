@@ -191,7 +191,7 @@ unpack() {
 Dir::Etc "$home/etc"; Dir::State "$home"; Dir::State::lists "$home/lists"; Dir::State::status "$home/status";
 Dir::Cache "$home/cache"; APT::Install-Recommends "false"; APT::Sandbox::User "$(id -un)";
 EOF
-    APT_CONFIG="$home/apt.conf" apt-get update
+    APT_CONFIG="$home/apt.conf" apt-get update -o APT::Update::Error-Mode=any
     APT_CONFIG="$home/apt.conf" apt-get install -y --download-only "$4"
     for package in "$home"/cache/archives/*.deb; do
         case "${package##*/}" in perl* | libperl* | libdb5* | libgdbm*) ;; *) dpkg-deb -x "$package" "$home/tree" ;; esac

@@ -34,6 +34,7 @@ _KEYS = {
     params=[
         ("mariadb", "postgres"),
         ("mariadb", "mariadb"),
+        pytest.param(("mariadb-11.8", "postgres"), marks=pytest.mark.slow),
         pytest.param(("mysql-9.7", "postgres"), marks=pytest.mark.slow),
         pytest.param(("mysql-9.7", "mysql"), marks=pytest.mark.slow),
     ],
