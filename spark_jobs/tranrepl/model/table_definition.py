@@ -117,6 +117,10 @@ class TableDefinition(BaseModel):
         return {it.oid: it for it in sorted(types, key=lambda it: it.oid)}
 
     @property
+    def has_labels(self) -> bool:
+        return bool(self.enumerated) or any(it.labels is not None for it in self.columns)
+
+    @property
     def key(self) -> tuple[int, ...]:
         """Ordinals of the primary key's columns, in key order; without one, those of a unique index that has every row
         and no NULL: the one with the fewest. Empty where there is neither. Source: PostgreSQL's rules for REPLICA

@@ -62,7 +62,7 @@ def require_labels(publisher: Publisher, articles: Iterable[RegisteredArticle]) 
     have labels that the Subscriber's types only get by a schema change."""
     if publisher.schema_changes.why_not_captured() is not None:
         return
-    followed = [it for it in articles if it.source_definition.enumerated]
+    followed = [it for it in articles if it.source_definition.has_labels]
     tables = publisher.describe([it.source for it in followed]) if followed else {}
     for it in followed:
         if it.source in tables:
@@ -136,6 +136,10 @@ def _require_labels(publisher: Publisher, article: RegisteredArticle, table: Tab
     )
     if renamed:
         raise _not_registered(publisher, str(article.source), f"a label of type {', '.join(renamed)}")
+    lists = {it.ordinal: it.labels for it in known.columns if it.labels is not None}
+    changed = [it.name for it in now.columns if lists.get(it.ordinal, it.labels) != it.labels]
+    if changed:
+        raise _not_registered(publisher, str(article.source), f"a label of column {', '.join(changed)}")
 
 
 def _not_registered(publisher: Publisher, article: str, what: str) -> UnregisteredError:

@@ -21,8 +21,11 @@ from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS
 from tranrepl.connections import Connection
+from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.registry import open_publisher
+from tranrepl.publisher.snapshot import UnregisteredError
+from tranrepl.snapshot.definitions import require_labels
 
 _databases = count(1)
 
@@ -173,6 +176,10 @@ def test_labels_of_an_enum_are_checked_and_follow(shop: Shop) -> None:
         f"ALTER TABLE item MODIFY state enum({_LABELS}, 'd'), ADD kind enum('one', 'two') DEFAULT 'two'",
         "INSERT INTO item VALUES (4, 'x', 40, 'd', 'one')",
     )
+    with open_log_reader(shop.topology) as opened:
+        articles = opened.database.articles.active(shop.publication, opened.record)
+        with pytest.raises(UnregisteredError, match="a label of column state is not registered yet"):
+            require_labels(opened.publisher, articles)
     assert shop.follow() == ()
     assert (shop.at_subscriber("SELECT state FROM item ORDER BY id"))[2:] == [("",), ("d",)]
     shop.require_equal()
