@@ -12,6 +12,7 @@ import psycopg
 
 from support.ddl_commands import TABLES
 from support.embedded_postgres import PostgresServer
+from support.kept_sessions import kept_sessions
 from support.least_rights import with_login
 from support.site import execute
 from tranrepl.connections import Connection
@@ -119,6 +120,20 @@ def announcing_template(server: PostgresServer) -> str:
     site.set_up()
     site.drop_log()
     return name
+
+
+@contextmanager
+def announcing(server: PostgresServer, name: str) -> Iterator[Announcing]:
+    """Yield a copy of `announcing_template` for tests that share it."""
+    database = f"announcing_{name}"
+    server.create_database(database, announcing_template(server))
+    site = Announcing(server.connection(database))
+    try:
+        with kept_sessions():
+            site.keep_log()
+            yield site
+    finally:
+        server.drop_database(database)
 
 
 def owned_by(site: Announcing, login: str, password: str) -> Connection:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
 import pytest
 
 from conftest import DatabaseFactory
-from support.announced import PUBLICATION, Announcing, Told, announcing_template
+from support.announced import PUBLICATION, Announcing, Told, announcing, announcing_template
 from support.embedded_postgres import PostgresServer
 from tranrepl.model.position import FIRST_POSITION
 from tranrepl.model.table_definition import TableDefinition
@@ -64,108 +68,143 @@ _NESTED = (
 )
 
 
-@pytest.mark.parametrize("site", _SERVERS, indirect=True)
-@pytest.mark.parametrize(
-    "own", [(), _OF_OWN_TYPES[:1], _OF_OWN_TYPES[3:], _NESTED], ids=["none", "enumerated", "domain", "of all kinds"]
+_OWN = {"none": (), "enumerated": _OF_OWN_TYPES[:1], "domain": _OF_OWN_TYPES[3:], "of all kinds": _NESTED}
+_Definitions = dict[tuple[str, str], tuple[TableDefinition, TableDefinition]]
+_LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
+
+
+@pytest.fixture(scope="module", params=_SERVERS)
+def definitions(
+    request: pytest.FixtureRequest,
+) -> Iterator[dict[tuple[str, str], tuple[TableDefinition, TableDefinition]]]:
+    """Yield how each of the tables of one site, with its own columns and altered at its level, was announced, and how
+    setup describes it."""
+    cases = {(own, level): f"altered_{at}" for at, (own, level) in enumerate(product(_OWN, _LEVELS))}
+    with announcing(request.getfixturevalue(request.param), "definitions") as site:
+        site.execute(*_TYPES)
+        for (own, _), table in cases.items():
+            columns = ", ".join(f"ADD COLUMN {it}" for it in (*_OF_OTHER_COLLATIONS, *_OWN[own]))
+            site.execute(
+                f"CREATE TABLE {table} (LIKE orders INCLUDING ALL)",
+                f"ALTER PUBLICATION {PUBLICATION} ADD TABLE {table}",
+                f"ALTER TABLE {table} DROP COLUMN how",
+                f"ALTER TABLE {table} {columns}, DROP COLUMN note, DROP COLUMN code",
+                f"CREATE UNIQUE INDEX {table}_a ON {table} (b, a)",
+            )
+        site.execute("ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'")
+        found = {}
+        for (own, level), table in cases.items():
+            site.told()
+            site.execute(f"BEGIN ISOLATION LEVEL {level}; ALTER TABLE {table} ALTER price SET DEFAULT 1; COMMIT")
+            announced = _announced(site)
+            found[own, level] = (announced.definition, _described(site, announced.object_id))
+        yield found
+
+
+@pytest.mark.parametrize("own", _OWN)
+@pytest.mark.parametrize("level", _LEVELS)
+def test_a_table_is_told_as_setup_describes_it(definitions: _Definitions, own: str, level: str) -> None:
+    announced, described = definitions[own, level]
+    assert announced == described
+
+
+_BELOW = {
+    "ALTER TABLE root ADD COLUMN more int": ["leaf", "near"],
+    "ALTER TABLE branch ALTER note SET NOT NULL": ["leaf"],
+    "CREATE UNIQUE INDEX ON root (id)": ["leaf", "near"],
+    "CREATE TABLE other PARTITION OF root FOR VALUES FROM (500) TO (600)": [],
+    "BEGIN; SELECT FROM root; ALTER TABLE root RENAME TO trunk; COMMIT": [],
+    "ALTER TABLE low ALTER note SET NOT NULL": ["high", "low"],
+    "ALTER TABLE event ADD COLUMN more int": ["event", "event_1"],
+    "ALTER TABLE event_1 ALTER note SET NOT NULL": ["event", "event_1"],
+    "ALTER TABLE ancestor ADD COLUMN more int": ["ancestor", "heir", "next_heir"],
+    "ALTER TABLE middle ADD COLUMN most int": ["next_heir"],
+    "ALTER TABLE heir ADD COLUMN most int": ["heir"],
+}
+_TABLES_BELOW = (
+    "CREATE TABLE root (id int, note text) PARTITION BY RANGE (id)",
+    "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
+    "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
+    "CREATE TABLE near PARTITION OF root FOR VALUES FROM (100) TO (200)",
+    "CREATE TABLE low (id int, note text) PARTITION BY LIST (id)",
+    "CREATE TABLE lowest PARTITION OF low FOR VALUES IN (1)",
+    "CREATE TABLE high (id int, note text) PARTITION BY RANGE (id)",
+    "ALTER TABLE high ATTACH PARTITION low FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE ancestor (id int, note text)",
+    "CREATE TABLE heir () INHERITS (ancestor)",
+    "CREATE TABLE middle () INHERITS (ancestor)",
+    "CREATE TABLE next_heir () INHERITS (middle)",
+    f"ALTER PUBLICATION {PUBLICATION} ADD TABLE leaf, near, low, high, ONLY ancestor, heir, next_heir, event_1",
 )
-@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
-def test_a_table_is_told_as_setup_describes_it(site: Announcing, own: tuple[str, ...], level: str) -> None:
-    columns = ", ".join(f"ADD COLUMN {it}" for it in (*_OF_OTHER_COLLATIONS, *own))
-    site.execute(*_TYPES, "ALTER TABLE orders DROP COLUMN how")
-    site.execute(f"ALTER TABLE orders {columns}, DROP COLUMN note, DROP COLUMN code")
-    site.execute("CREATE UNIQUE INDEX orders_a ON orders (b, a)", "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'")
-    site.told()
-    site.execute(f"BEGIN ISOLATION LEVEL {level}; ALTER TABLE orders ALTER price SET DEFAULT 1; COMMIT")
-    announced = _announced(site)
-    assert announced.definition == _described(site, announced.object_id)
-
-
-@pytest.mark.parametrize("site", _SERVERS, indirect=True)
-@pytest.mark.parametrize(
-    "command",
-    [
-        "DROP TYPE mood CASCADE",
-        "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
-        "ALTER DOMAIN amount ADD CHECK (VALUE > 0)",
-        "CREATE UNIQUE INDEX one_code ON orders (code)",
-        "ALTER TABLE orders RENAME COLUMN code TO number",
-        "ALTER SCHEMA public RENAME TO common",
-    ],
+_MADE_OF = {
+    "ALTER TYPE mood ADD VALUE 'glad'": {"of_enumerated", "of_list", "of_composite"},
+    "ALTER DOMAIN amount SET DEFAULT 1": {"of_domain", "of_range"},
+    "ALTER TYPE inner_one ADD ATTRIBUTE more int": {"of_composite"},
+    "ALTER TYPE form RENAME ATTRIBUTE a TO b CASCADE": {"of_form"},
+    "ALTER TYPE span RENAME TO extent": {"of_range"},
+}
+_TABLES_OF_TYPES = (
+    "CREATE TABLE of_enumerated (id int, a mood)",
+    "CREATE DOMAIN moods AS mood[]",
+    "CREATE TABLE of_list (id int, a moods)",
+    "CREATE TYPE inner_one AS (how mood)",
+    "CREATE TYPE outer_one AS (inner_ones inner_one[])",
+    "CREATE TABLE of_composite (id int, a outer_one[])",
+    "CREATE TABLE of_domain (id int, a amount)",
+    "CREATE TYPE span AS RANGE (subtype = amount)",
+    "CREATE TABLE of_range (id int, a span)",
+    "CREATE TYPE form AS (a int)",
+    "CREATE TABLE of_form OF form",
+    "ALTER TABLE orders DROP COLUMN how, DROP COLUMN price",
+    f"ALTER PUBLICATION {PUBLICATION} ADD TABLE of_enumerated, of_list, of_composite, of_domain, of_range, of_form",
 )
-def test_a_command_that_does_not_name_the_table_is_told_of_it(site: Announcing, command: str) -> None:
-    assert "orders" in _tables(site.told_of(command))
-
-
-@pytest.mark.parametrize("site", _SERVERS, indirect=True)
-@pytest.mark.parametrize(
-    ("command", "tables"),
-    [
-        ("ALTER TYPE mood ADD VALUE 'glad'", {"of_enumerated", "of_list", "of_composite"}),
-        ("ALTER DOMAIN amount SET DEFAULT 1", {"of_domain", "of_range"}),
-        ("ALTER TYPE inner_one ADD ATTRIBUTE more int", {"of_composite"}),
-        ("ALTER TYPE form RENAME ATTRIBUTE a TO b CASCADE", {"of_form"}),
-        ("ALTER TYPE span RENAME TO extent", {"of_range"}),
-    ],
+_UNNAMED_FIRST = (
+    "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'",
+    "ALTER DOMAIN amount ADD CHECK (VALUE > 0)",
+    "CREATE UNIQUE INDEX one_code ON orders (code)",
+    "ALTER TABLE orders RENAME COLUMN code TO number",
 )
-def test_an_altered_type_is_told_of_all_tables_that_are_made_of_it(
-    site: Announcing, command: str, tables: set[str]
-) -> None:
-    site.execute(
-        "CREATE TABLE of_enumerated (id int, a mood)",
-        "CREATE DOMAIN moods AS mood[]",
-        "CREATE TABLE of_list (id int, a moods)",
-        "CREATE TYPE inner_one AS (how mood)",
-        "CREATE TYPE outer_one AS (inner_ones inner_one[])",
-        "CREATE TABLE of_composite (id int, a outer_one[])",
-        "CREATE TABLE of_domain (id int, a amount)",
-        "CREATE TYPE span AS RANGE (subtype = amount)",
-        "CREATE TABLE of_range (id int, a span)",
-        "CREATE TYPE form AS (a int)",
-        "CREATE TABLE of_form OF form",
-        "ALTER TABLE orders DROP COLUMN how, DROP COLUMN price",
-        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE of_enumerated, of_list, of_composite, of_domain, of_range, of_form",
-    )
-    assert set(_tables(site.told_of(command))) == tables
-    assert site.warnings() == []
+_UNNAMED_LAST = ("DROP TYPE mood CASCADE", "ALTER SCHEMA public RENAME TO common")
 
 
-@pytest.mark.parametrize("site", _SERVERS, indirect=True)
-@pytest.mark.parametrize(
-    ("command", "tables"),
-    [
-        ("ALTER TABLE root ADD COLUMN more int", ["leaf", "near"]),
-        ("ALTER TABLE branch ALTER note SET NOT NULL", ["leaf"]),
-        ("CREATE UNIQUE INDEX ON root (id)", ["leaf", "near"]),
-        ("CREATE TABLE other PARTITION OF root FOR VALUES FROM (500) TO (600)", []),
-        ("BEGIN; SELECT FROM root; ALTER TABLE root RENAME TO trunk; COMMIT", []),
-        ("ALTER TABLE low ALTER note SET NOT NULL", ["high", "low"]),
-        ("ALTER TABLE event ADD COLUMN more int", ["event", "event_1"]),
-        ("ALTER TABLE event_1 ALTER note SET NOT NULL", ["event", "event_1"]),
-        ("ALTER TABLE ancestor ADD COLUMN more int", ["ancestor", "heir", "next_heir"]),
-        ("ALTER TABLE middle ADD COLUMN more int", ["next_heir"]),
-        ("ALTER TABLE heir ADD COLUMN more int", ["heir"]),
-    ],
-)
-def test_what_is_done_to_a_table_is_told_of_those_below_it(site: Announcing, command: str, tables: list[str]) -> None:
-    site.execute(
-        "CREATE TABLE root (id int, note text) PARTITION BY RANGE (id)",
-        "CREATE TABLE branch PARTITION OF root FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)",
-        "CREATE TABLE leaf PARTITION OF branch FOR VALUES FROM (0) TO (50)",
-        "CREATE TABLE near PARTITION OF root FOR VALUES FROM (100) TO (200)",
-        "CREATE TABLE low (id int, note text) PARTITION BY LIST (id)",
-        "CREATE TABLE lowest PARTITION OF low FOR VALUES IN (1)",
-        "CREATE TABLE high (id int, note text) PARTITION BY RANGE (id)",
-        "ALTER TABLE high ATTACH PARTITION low FOR VALUES FROM (0) TO (100)",
-        "CREATE TABLE ancestor (id int, note text)",
-        "CREATE TABLE heir () INHERITS (ancestor)",
-        "CREATE TABLE middle () INHERITS (ancestor)",
-        "CREATE TABLE next_heir () INHERITS (middle)",
-        f"ALTER PUBLICATION {PUBLICATION} ADD TABLE leaf, near, low, high, ONLY ancestor, heir, next_heir, event_1",
-    )
-    with site.user() as session:
-        names = dict(session.execute("SELECT oid::bigint, relname::text FROM pg_class").fetchall())
-    assert sorted(names[it["oid"]] for it in site.told_of(command)) == tables
-    assert site.warnings() == []
+@dataclass(frozen=True, slots=True)
+class _Executed:
+    """What each command told, all of one site, where they follow one another."""
+
+    told: dict[str, list[Told]]
+    names: dict[int, str]
+    warnings: list[str]
+
+
+@pytest.fixture(scope="module", params=_SERVERS)
+def executed(request: pytest.FixtureRequest) -> Iterator[_Executed]:
+    with announcing(request.getfixturevalue(request.param), "executed") as site:
+        site.execute(*_TABLES_BELOW)
+        told = {it: site.told_of(it) for it in (*_BELOW, *_UNNAMED_FIRST)}
+        site.execute(*_TABLES_OF_TYPES)
+        told |= {it: site.told_of(it) for it in _MADE_OF}
+        with site.user() as session:
+            names = dict(session.execute("SELECT oid::bigint, relname::text FROM pg_class").fetchall())
+        site.execute("ALTER TABLE orders ADD COLUMN how mood")
+        told |= {it: site.told_of(it) for it in _UNNAMED_LAST}
+        yield _Executed(told, names, site.warnings())
+
+
+@pytest.mark.parametrize("command", [*_UNNAMED_FIRST, *_UNNAMED_LAST])
+def test_a_command_that_does_not_name_the_table_is_told_of_it(executed: _Executed, command: str) -> None:
+    assert "orders" in _tables(executed.told[command])
+
+
+@pytest.mark.parametrize("command", _MADE_OF)
+def test_an_altered_type_is_told_of_all_tables_that_are_made_of_it(executed: _Executed, command: str) -> None:
+    assert set(_tables(executed.told[command])) == _MADE_OF[command]
+    assert executed.warnings == []
+
+
+@pytest.mark.parametrize("command", _BELOW)
+def test_what_is_done_to_a_table_is_told_of_those_below_it(executed: _Executed, command: str) -> None:
+    assert sorted(executed.names[it["oid"]] for it in executed.told[command]) == _BELOW[command]
+    assert executed.warnings == []
 
 
 @pytest.mark.parametrize("site", _SERVERS, indirect=True)
