@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -109,11 +110,17 @@ _PATIENCE_SECONDS = 300.0
 
 _processes = multiprocessing.get_context("forkserver")
 
+_IMPORTED = (
+    *("conftest", "support.child_job", "tranrepl.log_reader.storing", "tranrepl.publisher.postgres.publisher"),
+    *("tranrepl.subscriber.postgres.dialect", "numpy.ma", "pyarrow.acero"),
+)
+"""Also what jobs import where they first need it."""
+
 
 @cache
 def _start_forkserver() -> None:
     """Fork children from a process that has imported what takes a second to import."""
-    _processes.set_forkserver_preload(["conftest", "support.child_job", "tranrepl.log_reader.storing"])
+    _processes.set_forkserver_preload(list(_IMPORTED))
     before = os.environ.get("PYTHONPATH")
     # Python 3.11 forgets to tell it where to look.
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
@@ -193,6 +200,9 @@ class ChildJob:
 
 
 def _run(job: Callable[[Of], JobResult], site: Of, stop_at: str | None, answers: Pipe) -> None:
+    # A job makes few cycles, and need not look for them among all that is imported.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
     if stop_at is not None:
         os.environ[failpoint.VARIABLE] = stop_at
     try:

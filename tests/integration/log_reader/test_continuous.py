@@ -478,6 +478,6 @@ def test_one_that_is_killed_anywhere_stores_all_once_when_run_again(
             while job.runs():
                 _write(site, next(numbers))
             assert job.killed()
-    ChildJob(LOG_READER, site).result().raise_error()
+    LOG_READER(site).raise_error()
     site.spark = SparkHere()
     _assert_delivered(site)

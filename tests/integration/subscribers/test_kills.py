@@ -69,7 +69,7 @@ def _audited(plain: PlainSite, databases: DatabasesFactory, store: Path, step: i
     site.at_publisher(AUDIT)
     plain.execute(*_AUDITS[plain.kind.database])
     make_transactions(site, 70)
-    ChildJob(LOG_READER, site).result().raise_error()
+    LOG_READER(site).raise_error()
     return site
 
 
@@ -79,7 +79,7 @@ def test_a_delivery_killed_anywhere_makes_every_change_once(
     site = _audited(plain, databases, tmp_path / "store", step=10)
     for failpoint in _OF_ONE_CONNECTION:
         assert ChildJob(DISTRIBUTION, site, f"{failpoint}@0:2").killed(), failpoint
-    ChildJob(DISTRIBUTION, site).result().raise_error()
+    DISTRIBUTION(site).raise_error()
     audit = "SELECT operation, id, xact FROM audit ORDER BY seq"
     assert plain.execute(audit) == site.at_publisher(audit)
     assert plain.rows("item") == site.at_publisher("SELECT * FROM item ORDER BY id")
@@ -92,7 +92,7 @@ def test_streams_killed_anywhere_make_every_change_once(
     site = _audited(plain, databases, tmp_path / "store", step=5, subscription_streams=2)
     for failpoint in _OF_STREAMS:
         assert ChildJob(DISTRIBUTION, site, f"{failpoint}:2").killed(), failpoint
-    ChildJob(DISTRIBUTION, site).result().raise_error()
+    DISTRIBUTION(site).raise_error()
     audit = "SELECT operation, id, xact FROM audit"
     assert sorted(plain.execute(audit)) == sorted(site.at_publisher(audit))
     assert plain.rows("item") == site.at_publisher("SELECT * FROM item ORDER BY id")
