@@ -141,29 +141,31 @@ def _site(databases: Databases, tmp_path: Path, settings: Mapping[str, object]) 
 
 _DECLARED = {
     "missing": "SELECT",
-    "other types": f"CREATE PROCEDURE mine({_NEW}, k1 date, k2 smallint, mask bytea) LANGUAGE sql AS ''",
-    "too few": f"CREATE PROCEDURE mine({_NEW}) LANGUAGE sql AS ''",
-    "a function": f"CREATE FUNCTION mine({_NEW}, {_KEY}, mask bytea) RETURNS void LANGUAGE sql AS ''",
-    "gives back": f"CREATE PROCEDURE mine(INOUT {_NEW}, {_KEY}, mask bytea) LANGUAGE sql AS 'SELECT 1'",
+    "other types": f"CREATE PROCEDURE {{mine}}({_NEW}, k1 date, k2 smallint, mask bytea) LANGUAGE sql AS ''",
+    "too few": f"CREATE PROCEDURE {{mine}}({_NEW}) LANGUAGE sql AS ''",
+    "a function": f"CREATE FUNCTION {{mine}}({_NEW}, {_KEY}, mask bytea) RETURNS void LANGUAGE sql AS ''",
+    "gives back": f"CREATE PROCEDURE {{mine}}(INOUT {_NEW}, {_KEY}, mask bytea) LANGUAGE sql AS 'SELECT 1'",
 }
 
 
-@pytest.mark.parametrize("declaration", _DECLARED.values(), ids=list(_DECLARED))
-def test_check_names_the_signature_that_a_procedure_should_have(
-    declaration: str, databases: DatabasesFactory, tmp_path: Path
-) -> None:
-    site = _site(databases(), tmp_path, {"upd_cmd": "SCALL mine"})
-    site.at_subscriber(declaration)
-    (problem,) = check(site.topology).problems
-    assert isinstance(problem, CustomProcedureError)
-    assert (
-        'article public.vendor: Subscriber reporting: there is no procedure that takes the call of "public"."mine"'
-        in (problem.message)
-    )
-    assert (
-        'PROCEDURE "public"."mine"("c1" integer, "c2" character varying, "c3" text, "c4" smallint, "pkc1" integer, '
-        '"pkc2" smallint, "bitmap" bytea)'
-    ) in (problem.report.remedy or "")
+def test_check_names_the_signature_that_a_procedure_should_have(databases: DatabasesFactory, tmp_path: Path) -> None:
+    calls = {f"vendor_{at}": f"mine_{at}" for at in range(len(_DECLARED))}
+    articles = [{"source": f"public.{table}", "upd_cmd": f"SCALL {mine}"} for table, mine in calls.items()]
+    site = Site(databases(), tmp_path / "store", articles, SparkHere())
+    site.at_publisher(*(VENDOR.replace("vendor", table, 1) for table in calls))
+    site.set_up()
+    site.at_subscriber(*(it.format(mine=mine) for it, mine in zip(_DECLARED.values(), calls.values(), strict=True)))
+    problems = check(site.topology).problems
+    for how, (table, mine), problem in zip(_DECLARED, calls.items(), problems, strict=True):
+        assert isinstance(problem, CustomProcedureError)
+        assert (
+            f"article public.{table}: Subscriber reporting: there is no procedure that takes the call of "
+            f'"public"."{mine}"'
+        ) in problem.message, how
+        assert (
+            f'PROCEDURE "public"."{mine}"("c1" integer, "c2" character varying, "c3" text, "c4" smallint, '
+            '"pkc1" integer, "pkc2" smallint, "bitmap" bytea)'
+        ) in (problem.report.remedy or ""), how
 
 
 def test_a_wider_parameter_will_do(databases: DatabasesFactory, tmp_path: Path) -> None:
