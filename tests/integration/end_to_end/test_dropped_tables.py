@@ -4,6 +4,7 @@ other articles continue."""
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -50,17 +51,29 @@ _LEFT_TO_SETUP = {
 }
 
 
-def _site(databases: DatabasesFactory, tmp_path: Path, table: str = _MADE, **settings: Any) -> Site:
-    """Return a site whose Subscriber has the rows of both articles. `settings`: of article, subscription and file."""
+def _of(table: str, statements: tuple[str, ...]) -> list[str]:
+    """Return what is done to `a`, done to another table."""
+    return [re.sub(r"\ba\b", table, it) for it in statements]
+
+
+def _site(
+    databases: DatabasesFactory, tmp_path: Path, table: str = _MADE, more: tuple[str, ...] = (), **settings: Any
+) -> Site:
+    """Return a site whose Subscriber has the rows of both articles, and of `more` that are as `a`. `settings`: of
+    article, subscription and file."""
     of_article = {"pre_creation_cmd": "delete", **settings.pop("article", {})}
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
     subscription |= settings.pop("subscription", {})
-    articles = [{"source": "public.a", **of_article}, {"source": "public.b", "pre_creation_cmd": "delete"}]
+    articles = [{"source": f"public.{it}", **of_article} for it in ("a", *more)]
+    articles.append({"source": "public.b", "pre_creation_cmd": "delete"})
     file = {"replicate_ddl": True, **settings}
     site = Site(databases(), tmp_path / "store", articles, SparkHere(), [subscription], **file)
     site.at_publisher(table, "CREATE TABLE b (id int PRIMARY KEY, v text)")
+    rows = "INSERT INTO a VALUES (1, 'one'), (2, 'two')"
+    for it in more:
+        site.at_publisher(*_of(it, (table,)))
     site.set_up()
-    site.at_publisher("INSERT INTO a VALUES (1, 'one'), (2, 'two')", "INSERT INTO b VALUES (1, 'one')")
+    site.at_publisher("INSERT INTO b VALUES (1, 'one')", *(it for name in ("a", *more) for it in _of(name, (rows,))))
     good_run(site)
     assert differing_rows(site) == {}
     return site
@@ -80,24 +93,25 @@ def _run_in_vain(site: Site, row: int) -> ErrorReport:
     return error
 
 
-def _is_replicated_again(site: Site) -> None:
+def _is_replicated_again(site: Site, *tables: str) -> None:
     assert differing_rows(site) == {}
-    site.at_publisher("UPDATE a SET v = 'later' WHERE id = 1", "INSERT INTO b VALUES (30, 'later')")
+    updates = (f"UPDATE {it} SET v = 'later' WHERE id = 1" for it in tables or ("a",))
+    site.at_publisher(*updates, "INSERT INTO b VALUES (30, 'later')")
     good_run(site)
     assert differing_rows(site) == {}
     assert check(site.topology).problems == []
     assert status(site.topology).wrong == []
 
 
-@pytest.mark.parametrize("how", _MADE_AGAIN)
-def test_a_table_that_is_made_again_is_copied_by_the_next_run(
-    how: str, databases: DatabasesFactory, tmp_path: Path
-) -> None:
-    site = _site(databases, tmp_path, article={"pre_creation_cmd": "drop"})
-    site.at_publisher(*_MADE_AGAIN[how])
+def test_tables_that_are_made_again_are_copied_by_the_next_run(databases: DatabasesFactory, tmp_path: Path) -> None:
+    tables = dict(zip(("a", "c", "d"), _MADE_AGAIN.values(), strict=True))
+    site = _site(databases, tmp_path, more=("c", "d"), article={"pre_creation_cmd": "drop"})
+    for table, how in tables.items():
+        site.at_publisher(*_of(table, how))
     said = good_run(site)[LOG_READER].notices
-    assert any("public.a is copied to reporting again" in it for it in said)
-    _is_replicated_again(site)
+    for table in tables:
+        assert any(f"public.{table} is copied to reporting again" in it for it in said), table
+    _is_replicated_again(site, *tables)
 
 
 def test_a_continuous_log_reader_goes_on_with_a_table_that_is_made_again(
