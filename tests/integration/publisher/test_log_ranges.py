@@ -85,12 +85,17 @@ def test_a_log_read_in_many_ranges_is_the_same_log(site: Site, monkeypatch: pyte
     )[0]
     publisher, first, last = site.databases.publisher, int(str(start)), int(str(up_to))
 
-    def messages(ends: list[int]) -> list[bytes]:
-        read = slot_messages.slot_messages(publisher, str(slot), first, ends)
+    def messages(ends: list[int], *, many_tables: bool = False) -> list[bytes]:
+        read = slot_messages.slot_messages(publisher, str(slot), first, ends, many_tables=many_tables)
         # Where another session decodes, it announces the table again.
         return [it for batch in read for it in batch.to_pylist() if it[:1] != b"R"]
 
     at_once = messages([last])
+    # A session knows types by another database of the server, where that may be.
+    for other in ("postgres", "none"):
+        monkeypatch.setattr(slot_messages, "_MAINTENANCE_DATABASE", other)
+        slot_messages._database.cache_clear()
+        assert messages([last], many_tables=True) == at_once
     monkeypatch.setattr(slot_messages, "_WORTH_TWO_SESSIONS", 0)
     for pages in (7, 64):
         ends = range_ends(first, last, pages * LOG_PAGE)

@@ -50,6 +50,7 @@ from tranrepl.publisher.postgres.unconverted_text import first_unreadable
 _LEAST_RANGE = 4 * 1024 * 1024
 _LOG_OF_A_TRANSACTION = 1024
 _LOG_OF_A_MESSAGE_BYTE = 2
+_MANY_TABLES = 1000
 _BYTES_PER_ARTICLE = 128 * 1024
 _BYTES_FOR_MANY_ARTICLES = 32 * 1024 * 1024
 
@@ -178,7 +179,10 @@ class PostgresLogRange:
         return SchemaMessages(self.slot, self.connection, self.schema)
 
     def _messages(self) -> Iterator[pa.BinaryArray]:
-        batches = slot_messages(self.connection, self.slot, self.first, self.ends, self.form, self.sessions)
+        many = len(self.articles) >= _MANY_TABLES
+        batches = slot_messages(
+            self.connection, self.slot, self.first, self.ends, self.form, self.sessions, many_tables=many
+        )
         return batches if self.form is ValueForm.TEXT else self._in_text_form(batches)
 
     def _in_text_form(self, batches: Iterator[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:

@@ -11,7 +11,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -40,6 +40,8 @@ LARGEST_RANGE = 512 * 1024 * 1024
 """Bytes of log. Each range begins with two scans of the log before it, and its messages wait in a file at the
 Publisher: so ranges are few, and not larger than that file should be."""
 
+_MAINTENANCE_DATABASE = "postgres"
+
 FetchError = (AdbcError, OSError)
 """What fetching may raise: what fails while rows arrive comes as Arrow's OSError, without an SQLSTATE."""
 
@@ -58,15 +60,18 @@ def slot_messages(
     ends: Sequence[int],
     form: ValueForm = ValueForm.TEXT,
     sessions: int = 2,
+    *,
+    many_tables: bool = False,
 ) -> Generator[pa.BinaryArray, None, None]:
     """Yield `pgoutput` messages of whole transactions, in commit order, from `start`, where the slot stands or later,
-    to the last of `ends`, in ranges that end there, by so many sessions at most.
+    to the last of `ends`, in ranges that end there, by so many sessions at most. `many_tables`: the database has
+    thousands.
 
     Relation messages may come again. May be closed at any point. Raises one of `FetchError`.
     """
     ranges = list(pairwise([start, *ends]))
     with ExitStack() as stack:
-        copies = _open_copies(stack, _database(_uri(connection)), slot, min(len(ranges), sessions))
+        copies = _open_copies(stack, _database(_uri(connection), many_tables), slot, min(len(ranges), sessions))
         _refuse_moved(slot, start, [it.confirmed_lsn for it in copies])
         turns = [
             _Session(it.connection, slot, it.name, ranges[turn :: len(copies)], form) for turn, it in enumerate(copies)
@@ -176,11 +181,21 @@ class _Session:
 
 
 @lru_cache(maxsize=4)
-def _database(uri: str) -> AdbcDatabase:
-    """Return the database whose sessions are opened. It holds none itself, and is kept: a new one reads all of the
-    server's types, which takes longer than reading a few changes."""
+def _database(uri: str, many_tables: bool) -> AdbcDatabase:
+    """Return the database whose sessions are opened. It holds none itself, and is kept: a new one reads all columns and
+    types of its database, which takes longer than reading a few changes; of thousands of tables, seconds.
+
+    Then it reads those of the server's maintenance database, where it may: what is fetched is of built-in types.
+    """
     # Not by DB-API: its module loads pandas.
-    database: AdbcDatabase = adbc_driver_postgresql.connect(uri)
+    database: AdbcDatabase
+    if many_tables:
+        with suppress(AdbcError):
+            database = adbc_driver_postgresql.connect(conninfo.make_conninfo(uri, dbname=_MAINTENANCE_DATABASE))
+            # Of the sessions from here on.
+            database.set_options(uri=uri)
+            return database
+    database = adbc_driver_postgresql.connect(uri)
     return database
 
 
