@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ModelWrapValidatorHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -432,7 +432,13 @@ class Publication(_Settings):
     """Seconds after which the log reader posts a tracer token by itself, at the next run that begins; without it, only
     `tranrepl trace FILE` does. A run with a token has something to read, and starts Spark."""
 
-    @model_validator(mode="after")
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked(cls, data: object, check: ModelWrapValidatorHandler[Publication]) -> Publication:
+        publication = check(data)
+        # One that is there already was checked: a request is made of it.
+        return publication if publication is data else publication._names_once()
+
     def _names_once(self) -> Publication:
         _refuse_repeated([article.source for article in self.articles], "articles: source")
         names = [subscription.name for subscription in self.subscriptions]
