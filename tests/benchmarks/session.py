@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from support.quiet_spark import quiet_start
+from tranrepl.garbage_collection import look_seldom
 from tranrepl.spark.entry_point import SESSION_SETTINGS
 from tranrepl.spark.output import silence_py4j, submission_variables
 from tranrepl.spark.spark_submit import LOCAL_MASTER_SETTINGS
@@ -27,6 +28,7 @@ def spark_session(master: str = f"local[{CORES}]") -> Iterator[SparkSession]:
     """Yield a session with the jobs' own settings, on loopback."""
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **submission_variables()}
     silence_py4j()
+    look_seldom()
     from pyspark.sql import SparkSession
 
     settings = {**SESSION_SETTINGS, **LOCAL_MASTER_SETTINGS, "spark.log.level": "ERROR"}

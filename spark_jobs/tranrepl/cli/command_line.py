@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tranrepl.cli.completion import offered_without_verbs
+from tranrepl.garbage_collection import look_seldom
 
 
 def main() -> None:
@@ -13,6 +14,7 @@ def main() -> None:
     if offered is not None:
         sys.stdout.write("\n".join(offered))
         return
+    look_seldom()
     # It imports what the verbs work with, which takes longer than anybody waits for a Tab.
     from tranrepl.cli.verbs import run
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Discriminator, TypeAdapter
 
 from tranrepl.connections import Connection
+from tranrepl.garbage_collection import look_seldom
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.shutdown import heeding_shutdown
@@ -42,6 +43,7 @@ def main(jobs: Jobs, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=Path, required=True, help="the named pipe")
     options = parser.parse_args(arguments)
     log_to_stderr()
+    look_seldom()
     application = _Application(jobs)
     try:
         with heeding_shutdown() as shutdown, ThreadPoolExecutor(_MOST_AT_ONCE, "tranrepl-job") as threads:

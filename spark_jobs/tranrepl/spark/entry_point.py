@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tranrepl.connections import Connection, from_environment
 from tranrepl.errors import ErrorKind, ErrorReport, ReplicationError
+from tranrepl.garbage_collection import look_seldom
 from tranrepl.jobs.requests import (
     DistributionRequest,
     LogReaderRequest,
@@ -79,6 +80,7 @@ def main(
     parser.add_argument("--result", type=Path, required=True, help="where to write the result")
     options = parser.parse_args(arguments)
     log_to_stderr()
+    look_seldom()
     result = _run(request_class.model_validate_json(options.request.read_text(encoding="utf-8")), job)
     write_private(options.result, result.model_dump_json())
     if result.error is not None:
