@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
-from typing import Annotated
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, TypeAdapter, model_serializer
 
 from tranrepl.model.commands import Method, Operation, Propagation
 from tranrepl.model.names import Table, TableName
@@ -85,9 +85,58 @@ class RegisteredArticle(BaseModel):
     destinations: tuple[tuple[str, Table], ...] = ()
     """Subscriptions that have another destination, by name, with it."""
 
-    def __reduce__(self) -> tuple[Callable[[str], RegisteredArticle], tuple[str]]:
-        """Travel as JSON: of thousands of articles, Python's own way takes several times as long."""
-        return self.model_validate_json, (self.model_dump_json(),)
+    @classmethod
+    def stored(cls, unread: Mapping[str, str], fields: dict[str, Any]) -> RegisteredArticle:
+        """Return an article of all its `fields` but those that are `unread`, in JSON, each until it is asked for: of
+        thousands of articles, most are never asked for them."""
+        article = cls.__new__(cls)
+        for name, value in {
+            "__dict__": {**fields, _UNREAD: unread},
+            "__pydantic_fields_set__": set(_FIELDS),
+            "__pydantic_extra__": None,
+            "__pydantic_private__": None,
+        }.items():
+            object.__setattr__(article, name, value)
+        return article
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            unread = self.__dict__.get(_UNREAD, {})
+            if name not in unread:
+                return super().__getattr__(name)
+            value = self.__dict__[name] = _parts()[name].validate_json(unread[name])
+            return value
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> RegisteredArticle:
+        copied = super().model_copy(update=update, deep=deep)
+        if update and _UNREAD in copied.__dict__:
+            left = {name: it for name, it in copied.__dict__[_UNREAD].items() if name not in update}
+            copied.__dict__[_UNREAD] = left
+        return copied
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, RegisteredArticle) and self._fields() == other._fields())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Callable[..., RegisteredArticle], tuple[object, ...]]:
+        """Travel as it was stored, or as JSON: of thousands of articles, Python's own way takes several times as
+        long."""
+        unread = self.__dict__.get(_UNREAD)
+        if unread is None:
+            return self.model_validate_json, (self.model_dump_json(),)
+        fields = {name: self.__dict__[name] for name in _FIELDS if name not in unread}
+        return self.stored, (unread, fields)
+
+    @model_serializer(mode="wrap")
+    def _whole(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        self._fields()
+        written = cast("dict[str, Any]", write(self))
+        return {name: written[name] for name in _FIELDS if name in written}
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _FIELDS}
 
     def at(self, subscription: str) -> RegisteredArticle:
         """Return the article with the destination that it has at a subscription."""
@@ -143,7 +192,22 @@ class RegisteredArticle(BaseModel):
 
     def _definition(self) -> dict[str, object]:
         unlike = ("article_id", "source_file", "begins_after", "source_definition", "file_names")
-        return {name: getattr(self, name) for name in type(self).model_fields if name not in unlike}
+        return {name: it for name, it in self._fields().items() if name not in unlike}
+
+
+_UNREAD = "unread"
+_FIELDS = tuple(RegisteredArticle.model_fields)
+
+
+@cache
+def _parts() -> Mapping[str, TypeAdapter[Any]]:
+    """Return what reads the fields that may be unread."""
+    return {
+        "columns": TypeAdapter(tuple[PublishedColumn, ...]),
+        "source_file": TypeAdapter(TableFile | None),
+        "source_definition": TypeAdapter(TableDefinition),
+        "file_names": TypeAdapter(ArticleNames),
+    }
 
 
 def _succeeding(column: PublishedColumn, before: PublishedColumn | None) -> PublishedColumn:

@@ -32,9 +32,12 @@ def agrees(article: Article, registered: RegisteredArticle | None) -> bool:
         article.destination_table == registered.destination
         and article.destinations == dict(registered.destinations)
         and _same(article) == _same(registered)
-        and article.filter in (registered.filter, before.filter)
+        and (article.filter == registered.filter or article.filter == before.filter)
         and (article.columns is None or set(article.columns) in (_columns(registered), set(before.columns or ())))
-        and set(article.lob_columns) in ({it.name for it in registered.columns if it.lob}, set(before.lob_columns))
+        and (
+            set(article.lob_columns) == set(before.lob_columns)
+            or set(article.lob_columns) == {it.name for it in registered.columns if it.lob}
+        )
     )
 
 

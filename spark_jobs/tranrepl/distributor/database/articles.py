@@ -18,18 +18,18 @@ from tranrepl.distributor.database.publications import PublicationRecord, count_
 from tranrepl.distributor.schema import schema_of
 from tranrepl.distributor.tables import ArticleStatus, msarticles
 from tranrepl.errors import NOT_REGISTERED, ConfigurationError
-from tranrepl.model.article import ArticleNames, PublishedColumn, RegisteredArticle
+from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import Table, TableName
 from tranrepl.model.position import FIRST_POSITION, Position
-from tranrepl.model.table_definition import TableDefinition
-from tranrepl.model.table_file import TableFile
+from tranrepl.model.propagation import DeleteCommand, InsertCommand, Truncation, UpdateCommand, UpdatePolicy
 from tranrepl.remedies import RUN_SETUP
 from tranrepl.settings.publication import Publication
 from tranrepl.settings.registered_names import agrees, by_file_source, with_registered
 
-_COLUMNS = TypeAdapter(tuple[PublishedColumn, ...])
 _DESTINATIONS = TypeAdapter(dict[str, Table])
-_FILE = TypeAdapter(TableFile | None)
+_insert, _update_command, _delete = (
+    cache(TypeAdapter(it).validate_python) for it in (InsertCommand, UpdateCommand, DeleteCommand)
+)
 
 
 class Articles:
@@ -273,23 +273,27 @@ def _as_text(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
 
 def _article(row: sa.Row[tuple[object, ...]]) -> RegisteredArticle:
     fields = row._mapping
-    return RegisteredArticle(
-        article_id=fields["article_id"],
-        source=TableName(fields["source_owner"], fields["source_object"]),
-        destination=TableName(fields["destination_owner"], fields["destination_object"]),
-        source_object_id=fields["source_object_id"],
-        columns=_COLUMNS.validate_json(fields["columns"]),
-        ins_cmd=fields["ins_cmd"],
-        upd_cmd=fields["upd_cmd"],
-        del_cmd=fields["del_cmd"],
-        filter=fields["filter_clause"],
-        update_policy=fields["update_policy"],
-        truncate=fields["truncate"],
-        source_file=_FILE.validate_json(fields["source_file"] or "null"),
-        begins_after=Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
-        source_definition=TableDefinition.model_validate_json(fields["source_definition"]),
-        file_names=ArticleNames.model_validate_json(fields["file_names"]),
-        destinations=tuple(sorted(_DESTINATIONS.validate_json(fields["destinations"]).items())),
+    return RegisteredArticle.stored(
+        {
+            "columns": fields["columns"],
+            "source_file": fields["source_file"] or "null",
+            "source_definition": fields["source_definition"],
+            "file_names": fields["file_names"],
+        },
+        {
+            "article_id": fields["article_id"],
+            "source": TableName(fields["source_owner"], fields["source_object"]),
+            "destination": TableName(fields["destination_owner"], fields["destination_object"]),
+            "source_object_id": fields["source_object_id"],
+            "ins_cmd": _insert(fields["ins_cmd"]),
+            "upd_cmd": _update_command(fields["upd_cmd"]),
+            "del_cmd": _delete(fields["del_cmd"]),
+            "filter": fields["filter_clause"],
+            "update_policy": UpdatePolicy(fields["update_policy"]),
+            "truncate": Truncation(fields["truncate"]),
+            "begins_after": Position(bytes(fields["begins_after"])) if fields["begins_after"] else FIRST_POSITION,
+            "destinations": tuple(sorted(_DESTINATIONS.validate_json(fields["destinations"]).items())),
+        },
     )
 
 
