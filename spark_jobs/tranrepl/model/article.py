@@ -116,7 +116,14 @@ class RegisteredArticle(BaseModel):
         return copied
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, RegisteredArticle) and self._fields() == other._fields())
+        if not isinstance(other, RegisteredArticle):
+            return False
+        mine, its = (it.__dict__.get(_UNREAD, {}) for it in (self, other))
+        # What neither has read, and is one text, is not read for that.
+        return self is other or all(
+            (name in mine and mine[name] is its.get(name)) or getattr(self, name) == getattr(other, name)
+            for name in _FIELDS
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

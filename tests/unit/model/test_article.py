@@ -55,6 +55,13 @@ def test_an_article_travels_as_it_is_by_then() -> None:
             assert arrived.model_dump_json() == it.model_dump_json()
 
 
+def test_a_copy_is_compared_without_reading_what_it_has_from_the_first() -> None:
+    article = _stored()
+    assert article.model_copy() == article
+    assert article.model_copy(update={"article_id": 2}) != article
+    assert not set(_PARTS) & vars(article).keys()
+
+
 def test_what_is_asked_for_alone_is_read() -> None:
     arrived = _arrived(_stored())
     assert arrived.columns == (_COLUMN,)
