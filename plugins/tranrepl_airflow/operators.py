@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -272,7 +272,9 @@ class LogReaderOperator(ReplicationSparkOperator):
         """Run the job; where it is continuous, again after errors that may pass by themselves, and look for what should
         be warned of meanwhile."""
         # Imported here: parsing a DAG file loads no database driver.
+        from tranrepl.admin.joining_tables import joining_new_tables
         from tranrepl.admin.run import read_log
+        from tranrepl.snapshot.probe import idle_result
         from tranrepl.topology import Topology
 
         until, publication, place = self.ends_at, self.publication, self.place
@@ -280,10 +282,20 @@ class LogReaderOperator(ReplicationSparkOperator):
         def topology() -> Topology:
             return Topology(publication, resolve_connections(publication.connection_ids()).by_id)
 
+        def take_snapshot(name: str) -> JobResult:
+            taken = idle_result(SnapshotRequest(publication=publication, subscription=name), topology())
+            # Where that needs a Spark job, the next run has one.
+            return taken or JobResult()
+
         read = partial(read_log, publication, topology, partial(super()._run, context))
         if until is None:
             return read()
-        with looking_for_early_warnings(publication, place, cast("Mapping[str, Any]", context)):
+        with ExitStack() as beside:
+            beside.enter_context(looking_for_early_warnings(publication, place, cast("Mapping[str, Any]", context)))
+            if publication.has_patterns:
+                names = [it.name for it in publication.subscriptions]
+                beside.enter_context(joining_new_tables(topology, names, take_snapshot, self.log.info))
+            read = partial(read, publishes_new=False)
             return keep_running(read, Shutdown(until, ShutdownRequest()), self.goes_on_after, gives_up=True)
 
     def in_words(self, result: JobResult) -> str:

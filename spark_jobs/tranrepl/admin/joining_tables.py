@@ -1,16 +1,22 @@
 """Tables that a run publishes by itself, as setup would: those that were dropped and made again, and new ones of a
-pattern with `new_tables: join`."""
+pattern with `new_tables: join`; those also while continuous agents run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Event, Thread
 
-from tranrepl.admin.articles_of_file import registered_articles, with_tables
 from tranrepl.admin.check import Checked, check
 from tranrepl.admin.setup import set_up
 from tranrepl.distributor.stale_articles import waits_for_snapshot
+from tranrepl.errors import ReplicationError
+from tranrepl.jobs.results import JobResult
+from tranrepl.jobs.retry import attempt
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.names import TableName
 from tranrepl.publisher.publisher import Publisher
@@ -21,6 +27,15 @@ from tranrepl.topology import Topology
 
 Say = Callable[[str], None]
 _APPLICATION = "tranrepl run"
+LOOKED_EVERY_SECONDS = 3.0
+"""How often continuous agents look for new tables."""
+_LONGEST_PAUSE_SECONDS = 60.0
+"""Between two looks, where what keeps a table from joining stays the same."""
+_REST = 4
+"""A look is followed by so many times its own duration, whoever creates how many tables."""
+_WAITED_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
 
 
 def replicate_again(topology: Topology, say: Say) -> None:
@@ -63,30 +78,99 @@ def _is_edited(publication: Publication, living: Collection[str], publisher: Pub
     return not publication.replicate_ddl and publisher.schema_changes.why_not_captured() is None
 
 
-def publish_new_tables(topology: Topology, say: Say) -> None:
-    """Set up tables that are not published yet and that a pattern with `new_tables: join` means; report those of other
-    patterns.
+@contextmanager
+def joining_new_tables(
+    topology: Callable[[], Topology], subscriptions: Sequence[str], take_snapshot: Callable[[str], JobResult], say: Say
+) -> Iterator[None]:
+    """Publish new tables of patterns, and give each of these subscriptions their rows, while continuous agents run.
 
-    Tables that cannot be published are passed over, as setup does, which says why. Nothing is set up before setup was,
-    where that would do anything else, or while the log reader waits for a person. Raises ReplicationError.
+    Agents go on meanwhile: to them, it is a setup and a snapshot beside them. Raises nothing.
+    """
+    joining = _Joining(topology, subscriptions, take_snapshot, say)
+    thread = Thread(target=joining.look_again_and_again, name="tranrepl-new-tables", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        joining.over.set()
+        thread.join(_WAITED_SECONDS)
+
+
+@dataclass(slots=True)
+class _Joining:
+    topology: Callable[[], Topology]
+    subscriptions: Sequence[str]
+    take_snapshot: Callable[[str], JobResult]
+    say: Say
+    over: Event = field(default_factory=Event)
+    _known: Topology | None = None
+    _waiting: frozenset[str] = frozenset()
+    """Subscriptions whose snapshot of what has joined is not taken yet."""
+    _unfit: frozenset[str] | None = None
+    """What was said of tables that cannot be published; None before the first look: setup has said that."""
+
+    def look_again_and_again(self) -> None:
+        pause, before = 0.0, frozenset[str]()
+        while not self.over.wait(pause):
+            began = time.monotonic()
+            said = self._look()
+            for it in said:
+                if it not in before:
+                    self.say(it)
+            # What fails in the same way is not worth the same work again and again.
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS) if said and before.issuperset(said) else LOOKED_EVERY_SECONDS
+            pause, before = max(pause, _REST * (time.monotonic() - began)), frozenset(said)
+
+    def _look(self) -> list[str]:
+        """Publish what there is by now; return what is to be said of it."""
+        said: list[str] = []
+        unfit: list[str] = []
+        try:
+            self._known = self._known or self.topology()
+            if publish_new_tables(self._known, said.append, unfit.append):
+                self._waiting = frozenset(self.subscriptions)
+        except ReplicationError as error:
+            self._known = None
+            return [*said, f"new tables are not published: {error}"]
+        except Exception:
+            log.exception("looking for new tables")
+            return ["new tables are not looked for"]
+        now = frozenset(unfit)
+        said += sorted(now - (now if self._unfit is None else self._unfit))
+        self._unfit = now
+        taken = {name: attempt(partial(self.take_snapshot, name)) for name in sorted(self._waiting)}
+        failed = {name: it.error for name, it in taken.items() if it.error is not None}
+        self._waiting = frozenset(failed)
+        return [*said, *(f"subscription {name}: {error.message}" for name, error in failed.items())]
+
+
+def publish_new_tables(topology: Topology, say: Say, say_unfit: Say | None = None) -> bool:
+    """Set up tables that are not published yet and that a pattern with `new_tables: join` means; report those of other
+    patterns. Return whether any were set up.
+
+    Tables that cannot be published are passed over, as setup does, which says why, as `say_unfit` is told. Nothing is
+    set up before setup was, where that would do anything else, or while the log reader waits for a person. Raises
+    ReplicationError.
     """
     publication = topology.publication
     with topology.distributor() as database, ExitStack() as held:
         if not publication.has_patterns or not database.is_current():
-            return
+            return False
         record = database.publications.find(publication.publication)
         known = frozenset[int]() if record is None else database.articles.tables(record)
         # Thousands of articles take seconds to read.
-        if record is None or not known or not _names_others(topology, known):
-            return
+        if record is None or not known or not (found := _new_tables(topology, known, say_unfit)):
+            return False
         # Setup by two runs at once, with lists of different age: the older one would end what the newer one begins.
         if not held.enter_context(database.publications.publishing_tables(record)):
-            return
-        registered = registered_articles(topology, database)
+            return False
+        # An error is not to pass for no article: setup would end all of them.
+        registered = database.articles.registered(record)
+        names = set[TableName]().union(*({it.source, it.file_names.source} for it in registered))
+        new = [it for it in found if it not in names]
         living = {it.subscription for it in database.subscriptions.living(record)}
         has_failed = database.history.log_reader_has_failed(record)
         with topology.publisher(_APPLICATION) as publisher:
-            new = _new_tables(publication, publisher, registered)
             is_edited = bool(new) and _is_edited(publication, living, publisher)
         left, joining = ([it for it in new if _joins(publication, it) is joins] for joins in (False, True))
         if left:
@@ -96,27 +180,30 @@ def publish_new_tables(topology: Topology, say: Say) -> None:
         if joining and (is_edited or has_failed):
             first = "the file was edited, run `tranrepl setup FILE`" if is_edited else "the log reader has stopped"
             say(f"not published yet: {_listed(joining)}: {first}")
-        elif joining:
-            _join(topology, registered, joining, say)
+            return False
+        return bool(joining) and _join(topology, registered, joining, say)
 
 
-def _names_others(topology: Topology, known: Collection[int]) -> bool:
-    """Return whether a pattern means a table that is none of these, by their numbers at the Publisher."""
-    patterns = topology.publication.patterns
+def _new_tables(topology: Topology, known: Collection[int], say_unfit: Say | None) -> list[TableName]:
+    """Return the tables that can be published, that only patterns mean, and that are none of these, by their numbers at
+    the Publisher."""
+    publication = topology.publication
+    patterns, own = publication.patterns, {it.source for it in publication.articles if it.pattern is None}
     with topology.publisher(_APPLICATION) as publisher:
         there = publisher.tables_in({it.source.schema for it in patterns})
-    return any(number not in known and of_pattern(patterns, name) is not None for name, number in there.items())
-
-
-def _new_tables(
-    publication: Publication, publisher: Publisher, registered: Sequence[RegisteredArticle]
-) -> list[TableName]:
-    """Return the tables that can be published, that only patterns mean, and that are not registered."""
-    known = {it.source for it in publication.articles}.union(*({it.source, it.file_names.source} for it in registered))
-    new = [it for it in with_tables(publication, publisher, registered).articles if it.source not in known]
-    tables = publisher.describe([it.source for it in new]) if new else {}
-    fitting = [it for it in new if it.source in tables and not any(publisher.article_problems(it, tables[it.source]))]
-    return [it.source for it in fitting]
+        meant = {it for it, number in there.items() if number not in known and of_pattern(patterns, it) is not None}
+        new = [it for it in publication.of_tables(meant - own).articles if it.source in meant - own]
+        tables = publisher.describe([it.source for it in new]) if new else {}
+        found = []
+        for article in new:
+            # One that is not described was dropped by now.
+            if article.source in tables:
+                problem = next(iter(publisher.article_problems(article, tables[article.source])), None)
+                if problem is None:
+                    found.append(article.source)
+                elif say_unfit is not None:
+                    say_unfit(f"not published: {problem}")
+    return found
 
 
 def _joins(publication: Publication, table: TableName) -> bool:
@@ -126,19 +213,22 @@ def _joins(publication: Publication, table: TableName) -> bool:
     return pattern is not None and pattern.new_tables is NewTables.JOIN and copied
 
 
-def _join(topology: Topology, registered: Sequence[RegisteredArticle], joining: Sequence[TableName], say: Say) -> None:
+def _join(topology: Topology, registered: Sequence[RegisteredArticle], joining: Sequence[TableName], say: Say) -> bool:
+    """Set up these tables beside those that are registered. Return whether that was done."""
     publication = topology.publication
-    names = [*file_sources(publication, registered), *joining]
-    checked = check(_with(topology, publication.of_tables(names)))
+    named = publication.of_tables([*file_sources(publication, registered), *joining])
+    named.require_own_destinations()
+    checked = check(_with(topology, named))
     if checked.blocking:
         say(f"not published yet: {_listed(joining)}: {checked.blocking[0]}")
-        return
+        return False
     known = {it.source: it for it in registered}
     found = {article.source for article, _ in checked.tables}
     if found == {*known, *joining} and _are_unchanged(checked, known):
         set_up(checked.topology, checked.tables, say)
-    else:
-        say(f"not published yet: {_listed(joining)}: another table was altered, and that is read or set up first")
+        return True
+    say(f"not published yet: {_listed(joining)}: another table was altered, and that is read or set up first")
+    return False
 
 
 def _are_unchanged(checked: Checked, known: Mapping[TableName, RegisteredArticle]) -> bool:

@@ -59,12 +59,18 @@ def _waits_for_snapshot(delivered: JobResult) -> bool:
     return delivered.error is not None and delivered.error.number == SNAPSHOT_NOT_AVAILABLE
 
 
-def read_log(publication: Publication, topology: Callable[[], Topology], read: Callable[[], JobResult]) -> JobResult:
-    """Publish new tables of patterns that join by themselves, and read the log by `read`; where a published table was
-    dropped and made again under its name, replicate it again as setup would, and read on. Returns what both have done,
-    with what was set up among the notices."""
+def read_log(
+    publication: Publication,
+    topology: Callable[[], Topology],
+    read: Callable[[], JobResult],
+    *,
+    publishes_new: bool = True,
+) -> JobResult:
+    """Publish new tables of patterns that join by themselves, unless `joining_new_tables` does that beside it, and read
+    the log by `read`; where a published table was dropped and made again under its name, replicate it again as setup
+    would, and read on. Returns what both have done, with what was set up among the notices."""
     joined: list[str] = []
-    if publication.has_patterns:
+    if publishes_new and publication.has_patterns:
         try:
             publish_new_tables(topology(), joined.append)
         except TransientError as error:

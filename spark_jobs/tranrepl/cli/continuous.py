@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,6 +12,7 @@ from threading import Thread
 
 from rich.markup import escape
 
+from tranrepl.admin.joining_tables import joining_new_tables
 from tranrepl.admin.run import LOG_READER, SNAPSHOT, read_log
 from tranrepl.cli.continuous_display import ContinuousDisplay, showing_agents
 from tranrepl.cli.output import err
@@ -127,13 +128,30 @@ class _Agents:
             threads = [Thread(target=self._keep, args=it, name=f"tranrepl-{it[0]}", daemon=True) for it in jobs.items()]
             for thread in threads:
                 thread.start()
-            while any(it.is_alive() for it in threads) and not self._shutdown.is_due():
-                if self.asked.wait(_LOOKED_EVERY_SECONDS) or changed():
-                    self.begin_again = not self.asked.is_asked()
-                    self._shut_down()
+            with self._joining_new_tables():
+                self._wait(threads, changed)
             for thread in threads:
                 thread.join()
         return {name: self._results[name] for name in self._in_order() if name in self._results}
+
+    def _wait(self, threads: Sequence[Thread], changed: Callable[[], bool]) -> None:
+        """Wait until the agents end, or are asked to."""
+        while any(it.is_alive() for it in threads) and not self._shutdown.is_due():
+            if self.asked.wait(_LOOKED_EVERY_SECONDS) or changed():
+                self.begin_again = not self.asked.is_asked()
+                self._shut_down()
+
+    def _joining_new_tables(self) -> AbstractContextManager[None]:
+        if not self.topology.publication.has_patterns:
+            return nullcontext()
+        say = partial(err.print, highlight=False, markup=False)
+        return joining_new_tables(lambda: self.topology, self.names, self._take_snapshot_of_new, say)
+
+    def _take_snapshot_of_new(self, name: str) -> JobResult:
+        """Take the snapshot of tables that have joined, once no other one is being taken."""
+        if self._is_taken_by_others(name):
+            raise TransientError("another snapshot is being taken, that of new tables follows")
+        return self._take_snapshot(name)
 
     def _in_order(self) -> list[str]:
         return [LOG_READER, *(step for name in self.names for step in (f"{name}{SNAPSHOT}", name))]
@@ -158,7 +176,7 @@ class _Agents:
             request = LogReaderRequest(publication=self.topology.publication, continuous_until=self._until())
             return self._application.submit(request)
 
-        again = partial(read_log, self.topology.publication, lambda: self.topology, read)
+        again = partial(read_log, self.topology.publication, lambda: self.topology, read, publishes_new=False)
         return keep_running(again, self._shutdown, partial(self._failed, LOG_READER), gives_up=False)
 
     def _deliver(self, name: str) -> JobResult:
@@ -177,7 +195,7 @@ class _Agents:
         failed = partial(self._failed, name)
         return keep_running(deliver, self._shutdown, failed, serially=deliver_serially, gives_up=False)
 
-    def _take_snapshot(self, name: str) -> None:
+    def _take_snapshot(self, name: str) -> JobResult:
         """Take the snapshot of what waits for one, unless another job does: the delivery waits for that one."""
         request = SnapshotRequest(publication=self.topology.publication, subscription=name)
 
@@ -193,6 +211,7 @@ class _Agents:
         taken, step = attempt_repeatedly(take), f"{name}{SNAPSHOT}"
         if taken.snapshot or taken.error is not None or step in self._results:
             self._results[step] = self._results.get(step, JobResult()).plus(taken)
+        return taken
 
     def _is_taken_by_others(self, name: str) -> bool:
         with self.topology.distributor() as database:

@@ -102,7 +102,8 @@ class NewTables(StrEnum):
     REPORT = "report"
     """A run says that there is one; the next `setup` publishes it."""
     JOIN = "join"
-    """The next run that begins publishes it, as `setup` does, where all subscriptions have `sync_type: automatic`."""
+    """The next run that begins, or continuous agents within seconds, publish it, as `setup` does, where all
+    subscriptions have `sync_type: automatic`."""
 
 
 class CommandOrder(StrEnum):

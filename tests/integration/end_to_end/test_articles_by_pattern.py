@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import DatabasesFactory
+from support.continuous_delivery import delivering
+from support.continuous_reader import continuous_reader
 from support.mariadb import MariaDbServer
+from support.observed import wait_until
 from support.publishers import new_mariadb_database
 from support.site import Site
 from support.spark_here import SparkHere
@@ -18,10 +23,13 @@ from support.subscribers import STATEMENTS
 from support.whole_run import good_run, whole_run
 from tranrepl.admin.articles_of_file import registered_articles
 from tranrepl.admin.check import check
+from tranrepl.admin.joining_tables import joining_new_tables
 from tranrepl.admin.run import LOG_READER
 from tranrepl.errors import ConfigurationError
-from tranrepl.jobs.requests import Repair
+from tranrepl.jobs.requests import Repair, SnapshotRequest
+from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Article, SyncType
+from tranrepl.snapshot.probe import idle_result
 
 _TABLES = (
     "CREATE SCHEMA sales",
@@ -133,6 +141,79 @@ def test_a_table_of_mariadb_joins_too(
     assert f"{shop}.orders: the table was dropped" in notice
     assert site.at_subscriber("TABLE later ORDER BY id") == [(1, "after"), (2, "two")]
     assert _registered(site) == {f"{shop}.later"}
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb", pytest.param("mysql-9.7", marks=pytest.mark.slow)])
+def test_tables_join_while_continuous_agents_run(
+    kind: str, databases: DatabasesFactory, tmp_path: Path, publishing: Callable[[str], MariaDbServer]
+) -> None:
+    ends, schema = databases(), "sales"
+    if kind != "postgres":
+        server = publishing(kind)
+        schema = new_mariadb_database(server)
+        ends = replace(ends, publisher=server.connection(schema, "publisher"))
+    entry = {"source": f"{schema}.*", "exclude": [f"{schema}.tmp_*"], "destination": "archive.*", **STATEMENTS}
+    subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
+    entries = [{**entry, "new_tables": "join"}]
+    site = Site(ends, tmp_path / "store", entries, SparkHere(), [subscription], replicate_ddl=True)
+    columns = "(id int PRIMARY KEY, v varchar(20))"
+    if kind == "postgres":
+        site.at_publisher("CREATE SCHEMA sales")
+    site.at_publisher(f"CREATE TABLE {schema}.orders {columns}", f"CREATE TABLE {schema}.old (id int)")
+    site.at_subscriber("CREATE SCHEMA archive")
+    site.set_up()
+    good_run(site)
+    said: list[str] = []
+
+    def take_snapshot(name: str) -> JobResult:
+        return (
+            idle_result(SnapshotRequest(publication=site.publication, subscription=name), site.topology) or JobResult()
+        )
+
+    def arrived(table: str, rows: int) -> bool:
+        return table in _copied(site) and len(_copied(site)[table]) == rows
+
+    def write(table: str, *numbers: int) -> None:
+        site.at_publisher(*(f"INSERT INTO {schema}.{table} VALUES ({it}, 'x')" for it in numbers))
+
+    with (
+        continuous_reader(site),
+        delivering(site) as delivery,
+        joining_new_tables(lambda: site.topology, ["reporting"], take_snapshot, said.append),
+    ):
+        goes_on = partial(wait_until, still_possible=lambda: not delivery.job.done())
+        # Some have rows before they join, some while they do, and one is only there for a moment.
+        for it in range(4):
+            site.at_publisher(f"CREATE TABLE {schema}.burst{it} {columns}")
+            write(f"burst{it}", 1, 2)
+        if kind == "postgres":
+            site.at_publisher(f"CREATE TABLE sales.one {columns}; INSERT INTO sales.one VALUES (1, 'x')")
+        site.at_publisher(
+            f"CREATE TABLE {schema}.dumped (id int NOT NULL, v varchar(20))",
+            f"CREATE TABLE {schema}.tmp_1 {columns}",
+            f"CREATE TABLE {schema}.moment {columns}",
+            f"DROP TABLE {schema}.moment",
+        )
+        write("dumped", 1)
+        write("orders", 1)
+        for number in range(3, 60):
+            write(f"burst{number % 4}", number)
+            site.at_publisher(f"UPDATE {schema}.burst{number % 4} SET v = CONCAT(v, 'y') WHERE id = {number - 4}")
+            time.sleep(0.1)
+        goes_on(lambda: any("dumped" in it for it in said))
+        assert "dumped" not in _copied(site)
+        site.at_publisher(f"ALTER TABLE {schema}.dumped ADD PRIMARY KEY (id)")
+        goes_on(lambda: arrived("dumped", 1))
+        write("dumped", 2)
+        goes_on(lambda: arrived("dumped", 2))
+        goes_on(lambda: site.at_subscriber("SELECT 1 FROM archive.burst3 WHERE id = 59") != [])
+    assert not any("old" in it for it in said)
+    assert len([it for it in said if "dumped" in it and it.startswith("not published: ")]) == 1
+    good_run(site)
+    tables = ["orders", "dumped", *(f"burst{it}" for it in range(4)), *(["one"] if kind == "postgres" else [])]
+    rows = {it: site.at_publisher(f"SELECT * FROM {schema}.{it} ORDER BY 1") for it in tables}
+    assert _copied(site) == rows
+    assert _registered(site) == {f"{schema}.{it}" for it in tables}
 
 
 def test_what_cannot_be_published_is_said_once_and_stops_nothing(databases: DatabasesFactory, tmp_path: Path) -> None:
