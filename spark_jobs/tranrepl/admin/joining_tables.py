@@ -75,7 +75,8 @@ def _is_edited(publication: Publication, living: Collection[str], publisher: Pub
     capturing schema changes."""
     if living != {it.name for it in publication.subscriptions}:
         return True
-    return not publication.replicate_ddl and publisher.schema_changes.why_not_captured() is None
+    changes = publisher.schema_changes
+    return not publication.replicate_ddl and changes.made_by_setup and changes.why_not_captured() is None
 
 
 @contextmanager

@@ -120,6 +120,9 @@ class Removal:
 class SchemaChanges(Protocol):
     """What makes a Publisher's log announce schema changes. All publications of a database share it."""
 
+    made_by_setup: bool
+    """Whether setup makes something for them at the Publisher; False where its log has them in any case."""
+
     def collation(self, number: int) -> str | None:
         """Return the name of the collation with this number, in the Publisher's SQL; None where it is gone."""
         ...

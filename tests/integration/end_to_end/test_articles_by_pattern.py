@@ -155,7 +155,8 @@ def test_tables_join_while_continuous_agents_run(
     entry = {"source": f"{schema}.*", "exclude": [f"{schema}.tmp_*"], "destination": "archive.*", **STATEMENTS}
     subscription = {"name": "reporting", "connection": "subscriber", "sync_type": "automatic"}
     entries = [{**entry, "new_tables": "join"}]
-    site = Site(ends, tmp_path / "store", entries, SparkHere(), [subscription], replicate_ddl=True)
+    # At MariaDB and MySQL, where setup makes nothing for schema changes, new tables join without them, too.
+    site = Site(ends, tmp_path / "store", entries, SparkHere(), [subscription], replicate_ddl=kind == "postgres")
     columns = "(id int PRIMARY KEY, v varchar(20))"
     if kind == "postgres":
         site.at_publisher("CREATE SCHEMA sales")

@@ -81,7 +81,9 @@ _NO_LIMITS = Limits(1 << 62, 1 << 62)
 
 
 class LoggedSchemaChanges:
-    """Statements are in the log as they are: nothing is to be made for them."""
+    """Statements are in the log as they are."""
+
+    made_by_setup = False
 
     def __init__(self, messages: MessageTable) -> None:
         self._messages = messages

@@ -122,6 +122,8 @@ class _Found:
 class SchemaChangeSetup:
     """What announces schema changes in one database, for the publication of this name and the others there."""
 
+    made_by_setup = True
+
     def __init__(self, session: Session, name: str) -> None:
         self._session = session
         self._name = name
