@@ -16,8 +16,8 @@ from tranrepl.distribution.delivery import Delivery
 from tranrepl.distribution.stored_range import StoredRange, deliver_stored, error_of_worker, map_stored
 from tranrepl.distributor.batch_files import is_small, require_all_commands
 from tranrepl.distributor.database import Batch, PublicationRecord
-from tranrepl.errors import ConfigurationError, InternalError, TransientError
-from tranrepl.spark.spark_submit import is_lost_worker
+from tranrepl.errors import ConfigurationError
+from tranrepl.spark.spark_submit import failed_job
 from tranrepl.spark.without_pandas import Mapped, map_in_arrow
 
 if TYPE_CHECKING:
@@ -82,19 +82,6 @@ def batch_errors() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         text = str(error)
-        raise of_lost_worker(text) or error_of_worker(text) or failed_job(text) from error
-
-
-def of_lost_worker(text: str) -> TransientError | None:
-    """Return the error of a job whose Python worker was killed, by what Spark says of it; None where it was not."""
-    if not is_lost_worker(text):
-        return None
-    return TransientError(
-        "the Python worker that delivered was killed; its open transaction is rolled back",
-        remedy="run again; where it happens again, give the executors more memory",
-    )
-
-
-def failed_job(text: str) -> InternalError:
-    """Return the error of a job of which Spark says something that has no class."""
-    return InternalError(f"the distribution's Spark job failed: {text.strip()[:2000]}")
+        raise error_of_worker(text) or failed_job(
+            text, "the distribution's Spark job", "that delivered", "its open transaction is rolled back"
+        ) from error

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from tranrepl import garbage_collection
 from tranrepl.distributor.command_file import write_commands
 from tranrepl.distributor.command_store import CommandStore
-from tranrepl.errors import InternalError, ReplicationError, TransientError
+from tranrepl.errors import InternalError, ReplicationError
 from tranrepl.log_reader.reading import read_commands
 from tranrepl.publisher.log_range import LogRange
 from tranrepl.publisher.log_read import LogRead
 from tranrepl.spark.pyarrow_setup import prepare_worker
-from tranrepl.spark.spark_submit import is_lost_worker
+from tranrepl.spark.spark_submit import failed_job
 
 Report = Callable[[int, LogRead, str], None]
 """Take a range's number, the account of its read, and the folder of its commands; no folder where there is an error."""
@@ -52,7 +52,12 @@ def store_commands(spark: SparkSession, ranges: Sequence[LogRange], store: Comma
         numbers = spark.sparkContext.parallelize(list(range(len(ranges))), len(ranges))
         numbers.foreachPartition(partial(_written, garbage_collection.pickled(list(ranges)), report, store))
     except (PySparkException, Py4JError) as error:
-        raise failed_job(str(error)) from error
+        raise failed_job(
+            str(error),
+            "the log reader's Spark job",
+            "that read the log",
+            "what it wrote is not registered",
+        ) from error
     # Of a task that Spark ran again, the last one counts.
     reported = {number: (folder, account) for number, account, folder in accounts.value}
     if len(reported) != len(ranges):
@@ -73,13 +78,3 @@ def _written(pickled: bytes, report: Report, store: CommandStore, numbers: Itera
             report(number, accounts[-1], folder)
         except ReplicationError as error:
             report(number, LogRead(error=error.report), "")
-
-
-def failed_job(text: str) -> ReplicationError:
-    """Return the error of a Spark action that reads the log, by what Spark says of it."""
-    if is_lost_worker(text):
-        return TransientError(
-            "the Python worker that read the log was killed; what it wrote is not registered",
-            remedy="run again; where it happens again, give the executors more memory",
-        )
-    return InternalError(f"the log reader's Spark job failed: {text.strip()[:2000]}")

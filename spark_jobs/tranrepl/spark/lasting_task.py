@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict
 from pyspark.errors import PySparkException
 
 from tranrepl import garbage_collection
-from tranrepl.errors import InternalError, ReplicationError, TransientError
+from tranrepl.errors import ReplicationError, TransientError
 from tranrepl.jobs.results import JobResult
 from tranrepl.spark.pyarrow_setup import prepare_lasting_worker
-from tranrepl.spark.spark_submit import is_lost_worker
+from tranrepl.spark.spark_submit import failed_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,12 @@ class TaskServer:
             (answer,) = one.mapPartitions(in_spark).collect()
         except (PySparkException, Py4JError) as error:
             if not self._is_late:
-                raise _died(str(error)) from error
+                raise failed_job(
+                    str(error),
+                    "the Spark task of a continuous agent",
+                    "of a continuous agent",
+                    "what it had not committed is rolled back",
+                ) from error
             if self._ends:
                 return Ending(why=Why.ASKED, result=task.so_far)
             raise self._late() from error
@@ -193,12 +198,3 @@ def driver_addresses(spark: SparkSession) -> tuple[str, str]:
     configuration = spark.sparkContext.getConf()
     host = configuration.get("spark.driver.host") or "127.0.0.1"
     return host, configuration.get("spark.driver.bindAddress") or host
-
-
-def _died(text: str) -> ReplicationError:
-    if is_lost_worker(text):
-        return TransientError(
-            "the Python worker of a continuous agent was killed; what it had not committed is rolled back",
-            remedy="run again; where it happens again, give the executors more memory",
-        )
-    return InternalError(f"the Spark task of a continuous agent failed: {text.strip()[:2000]}")

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from tranrepl.errors import InternalError, ReplicationError, TransientError
+
 # One stream of short-lived objects: the parallel collectors only take time from the Python side. So does the optimising
 # compiler, which is done when the job is.
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -61,9 +63,15 @@ _SAID_WHY = "Error from python worker:"
 """Before what a Python process wrote that ended by itself."""
 
 
-def is_lost_worker(text: str) -> bool:
-    """Return whether Spark says that a Python process of an executor, or the executor, was killed, also as it began."""
-    return _LOST_WORKER.search(text) is not None and _SAID_WHY not in text
+def failed_job(text: str, job: str, worker: str, left: str) -> ReplicationError:
+    """Return the error of a Spark action, by what Spark says of it. Where a Python process of an executor, or the
+    executor, was killed, also as it began: `worker` says which one that was, and `left` what becomes of its work."""
+    if _LOST_WORKER.search(text) is not None and _SAID_WHY not in text:
+        return TransientError(
+            f"the Python worker {worker} was killed; {left}",
+            remedy="run again; where it happens again, give the executors more memory",
+        )
+    return InternalError(f"{job} failed: {text.strip()[:2000]}")
 
 
 _FOLDER = "tranrepl-private-"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tranrepl.errors import TransientError
-from tranrepl.log_reader.storing import failed_job as failed_reading
-from tranrepl.spark.spark_submit import is_lost_worker
+from tranrepl.errors import InternalError, TransientError
+from tranrepl.spark.spark_submit import failed_job
 
 _CALL = "An error occurred while calling o46.collectToPython.\n: "
 _FACTORY = "\n\tat org.apache.spark.api.python.PythonWorkerFactory.create(PythonWorkerFactory.scala:177)"
@@ -28,8 +27,9 @@ _DAEMON = "EOFException occurred while reading the port number from pyspark.daem
     ],
 )
 def test_a_killed_worker_is_transient(text: str) -> None:
-    assert is_lost_worker(text)
-    assert isinstance(failed_reading(text), TransientError)
+    error = failed_job(text, "the job", "that reads", "nothing is left")
+    assert isinstance(error, TransientError)
+    assert str(error).startswith("the Python worker that reads was killed; nothing is left")
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_a_killed_worker_is_transient(text: str) -> None:
     ],
 )
 def test_what_fails_by_itself_is_not(text: str) -> None:
-    assert not is_lost_worker(text)
+    assert isinstance(failed_job(text, "the job", "that reads", "nothing is left"), InternalError)
