@@ -24,12 +24,7 @@ from tranrepl.log_reader.batch_of_read import batch_of, result_of
 from tranrepl.log_reader.compared_state import ComparedState
 from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader
-from tranrepl.log_reader.rows_not_in_log import (
-    differing,
-    refuse_unpublished,
-    reinitialize_rewritten,
-    reinitialize_without_old_rows,
-)
+from tranrepl.log_reader.rows_not_in_log import compare_tables, differing, reinitialize_without_old_rows
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
 from tranrepl.log_reader.tracer_tokens import stored_tokens
 from tranrepl.model.article import RegisteredArticle
@@ -105,12 +100,8 @@ class LogDraining:
                 return
             if not is_altered:
                 break
-        rewritten = reinitialize_rewritten(
-            self._opened, with_current_names(self._publication, self._articles), self._articles, self._registered
-        )
-        self._warn(rewritten)
-        refuse_unpublished(self._opened, self._publication, self._articles)
-        if self._compared is not None and not rewritten:
+        is_alike = compare_tables(self._opened, self._publication, self._articles, self._registered, self._warn)
+        if self._compared is not None and is_alike:
             self._compared.found_alike(state, self._articles)
 
     def _is_altered_further_on(self) -> bool:

@@ -16,13 +16,12 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.compared_state import ComparedState
 from tranrepl.log_reader.log_handover import asking_for_the_log, is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.rows_not_in_log import differing, refuse_unpublished, reinitialize_rewritten
+from tranrepl.log_reader.rows_not_in_log import compare_tables, differing
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.publisher.publisher import say_nothing
 from tranrepl.settings.publication import Publication
-from tranrepl.settings.registered_names import with_current_names
 from tranrepl.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -97,8 +96,7 @@ def _compare(
     """
     done: list[str] = []
     try:
-        done += reinitialize_rewritten(opened, with_current_names(publication, articles), articles, read_to)
-        refuse_unpublished(opened, publication, articles)
+        compare_tables(opened, publication, articles, read_to, done.extend)
     except ConfigurationError as error:
         # Setup, which it asks for, looks whether the log reader has failed.
         failed = JobResult(seconds=time.perf_counter() - clock, error=error.report)

@@ -3,7 +3,7 @@ that are not published any more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tranrepl import garbage_collection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
@@ -16,6 +16,7 @@ from tranrepl.model.position import Position
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import unseen_change
 from tranrepl.settings.publication import Partitions, Publication
+from tranrepl.settings.registered_names import with_current_names
 
 
 @garbage_collection.paused()
@@ -36,8 +37,29 @@ def _ordinals(article: RegisteredArticle) -> list[int]:
     return [column.ordinal for column in article.columns]
 
 
+def compare_tables(
+    opened: OpenLogReader,
+    publication: Publication,
+    articles: Sequence[RegisteredArticle],
+    read_to: Position,
+    warn: Callable[[Sequence[str]], object],
+) -> bool:
+    """Compare tables and articles once the log was read to its end, `read_to`, and do what the log does not ask for;
+    `warn` takes what was done, in words. Returns whether there was nothing to do.
+
+    Raises ConfigurationError where a table does not fit its article any more, NotReplicatedError for the first one that
+    the file names and that is not replicated.
+    """
+    named = with_current_names(publication, articles)
+    done = _reinitialize_rewritten(opened, named, articles, read_to)
+    warn(done)
+    for problem in not_replicated(opened.publisher, opened.database, opened.record, publication, articles):
+        raise problem
+    return not done
+
+
 @garbage_collection.paused()
-def reinitialize_rewritten(
+def _reinitialize_rewritten(
     opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle], read_to: Position
 ) -> list[str]:
     """Reinitialize or stop each article whose table was rewritten, or has other partitions with rows. The log is read
@@ -94,13 +116,6 @@ def reinitialize_without_old_rows(
     begun = article.model_copy(update={"begins_after": opened.publisher.end_of_log()})
     opened.database.articles.renew(opened.record, [begun])
     return done
-
-
-def refuse_unpublished(opened: OpenLogReader, publication: Publication, articles: Sequence[RegisteredArticle]) -> None:
-    """Raise NotReplicatedError for the first table that the file names and that is not replicated, once the log was
-    read to its end."""
-    for problem in not_replicated(opened.publisher, opened.database, opened.record, publication, articles):
-        raise problem
 
 
 def not_replicated(
