@@ -6,6 +6,7 @@ Subscribers come first and the Publisher last, so that a failure leaves nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from tranrepl import garbage_collection
@@ -26,7 +27,7 @@ from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.names import TableName
 from tranrepl.model.pending_definitions import PendingDefinitions
-from tranrepl.model.position import FIRST_POSITION, Position
+from tranrepl.model.position import FIRST_POSITION, Position, Positions
 from tranrepl.printable import named
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import is_altered, why_unknown
@@ -51,7 +52,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
     the Publisher's log, and the log reader registers the new definition there. Raises ConfigurationError.
     """
     named = {it.destination_table: file_names(it) for it in topology.publication.articles}
-    with topology.distributor() as database:
+    with topology.distributor() as database, ExitStack() as sessions:
         topology = under_current_names(topology, registered_articles(topology, database))
         publication = topology.publication
         with topology.publisher(_APPLICATION) as publisher:
@@ -76,12 +77,17 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             in_force = [_in_force(it, None if it.source in again else known.get(it.source)) for it in wanted]
             others = [it for it in wanted if it.source in known and it.source not in again]
             changed = _changed(_to_come(database, record, known.values()), others, publication)
+            subscribers: dict[str, Subscriber] = {}
             for subscription in publication.subscriptions:
+                opened = topology.subscriber(subscription.name, record.publisher_system, _APPLICATION)
+                subscribers[subscription.name] = sessions.enter_context(opened)
                 # The procedures of a definition that changes come to a subscription with it.
                 is_new = database.subscriptions.find(record, subscription.name) is None
                 unchanged = [it for it in in_force if is_new or it.source not in changed]
                 articles = [it.at(subscription.name) for it in unchanged]
-                _set_up_subscriber(topology, database, record, subscription, tables, articles, say)
+                _set_up_subscriber(
+                    publication, database, record, subscription, subscribers[subscription.name], tables, articles, say
+                )
             # Before they are published again: a crash in between does not lose what was missed.
             for source in sorted(again & {it.source for it in wanted}):
                 for done in reinitialize_or_stop(database, record, publication, source, _ENDED):
@@ -111,9 +117,9 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
             database.subscriptions.set_status(gone, SubscriptionStatus.INACTIVE)
             say(f"deactivated subscription {gone.subscription}, which the file no longer names")
         for subscription in publication.subscriptions:
-            _set_up_subscription(topology, database, record, subscription, say)
-            with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
-                record_definitions(database, record, subscriber)
+            subscriber = subscribers[subscription.name]
+            _set_up_subscription(topology, database, record, subscription, subscriber, say)
+            record_definitions(database, record, subscriber)
 
 
 def _register_destinations(
@@ -296,6 +302,7 @@ def _set_up_subscription(
     database: DistributionDatabase,
     record: PublicationRecord,
     subscription: Subscription,
+    subscriber: Subscriber,
     say: Say,
 ) -> None:
     if database.subscriptions.find(record, subscription.name) is not None:
@@ -303,7 +310,7 @@ def _set_up_subscription(
     begun = record.read_from or FIRST_POSITION
     if subscription.subscription_lsn is not None:
         begun = topology.positions.parse(subscription.subscription_lsn)
-        _start_at(topology, record, subscription, begun)
+        _start_at(topology.positions, record, subscription, subscriber, begun)
     automatic = subscription.sync_type is SyncType.AUTOMATIC
     status = SubscriptionStatus.SUBSCRIBED if automatic else SubscriptionStatus.ACTIVE
     subscriber_db = topology.subscriber_connection(subscription.name).database or ""
@@ -322,14 +329,14 @@ def _set_up_subscription(
 
 
 def _start_at(
-    topology: Topology,
+    positions: Positions,
     record: PublicationRecord,
     subscription: Subscription,
+    subscriber: Subscriber,
     position: Position,
 ) -> None:
     """Set the Subscriber's watermark to that of a position: the Subscriber has what was committed before. Raises
     ConfigurationError where commands after it are not kept."""
-    positions = topology.positions
     watermark, read_from = positions.watermark(position), record.read_from or FIRST_POSITION
     removed = record.removed_xact_seqno
     if position < read_from or (removed is not None and watermark < removed):
@@ -339,34 +346,32 @@ def _start_at(
             f"on are not stored; the stored ones begin after {first}",
             remedy="load the rows again, after the publication was set up, or use sync_type: automatic",
         )
-    with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
-        if subscriber.watermark() == FIRST_XACT_SEQNO:
-            subscriber.move_watermark(FIRST_XACT_SEQNO, watermark)
+    if subscriber.watermark() == FIRST_XACT_SEQNO:
+        subscriber.move_watermark(FIRST_XACT_SEQNO, watermark)
 
 
 def _set_up_subscriber(
-    topology: Topology,
+    publication: Publication,
     database: DistributionDatabase,
     record: PublicationRecord,
     subscription: Subscription,
+    subscriber: Subscriber,
     tables: Tables,
     articles: Sequence[RegisteredArticle],
     say: Say,
 ) -> None:
     tables = tables_at(tables, subscription.name)
-    with topology.subscriber(subscription.name, record.publisher_system, _APPLICATION) as subscriber:
-        set_up_subscriber_tables(subscriber, say)
-        missing = partial(
-            reinitialize_or_stop_missing,
-            *(database, record, topology.publication, subscription.name, subscriber, tables),
-        )
-        _set_up_destinations(subscriber, subscription, tables, missing, say)
-        for done in subscriber.set_up_procedures(articles_as_applied(database, record, subscriber, articles)):
-            say(done)
-        created = subscriber.set_up_watermark()
-        for done in created:
-            say(done)
-        subscriber.set_up_streams(subscription.subscription_streams)
+    set_up_subscriber_tables(subscriber, say)
+    missing = partial(
+        reinitialize_or_stop_missing, database, record, publication, subscription.name, subscriber, tables
+    )
+    _set_up_destinations(subscriber, subscription, tables, missing, say)
+    for done in subscriber.set_up_procedures(articles_as_applied(database, record, subscriber, articles)):
+        say(done)
+    created = subscriber.set_up_watermark()
+    for done in created:
+        say(done)
+    subscriber.set_up_streams(subscription.subscription_streams)
     known = database.subscriptions.find(record, subscription.name)
     if created and known is not None and known.status is SubscriptionStatus.ACTIVE:
         # What it has of this Publisher is not known there: it was another one's, or it is another database.
