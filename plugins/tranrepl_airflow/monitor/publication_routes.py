@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from urllib.parse import quote
 
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import APIRouter, FastAPI, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from tranrepl.distributor.monitoring.charts import Charts, charts
@@ -19,6 +21,12 @@ from tranrepl.distributor.monitoring.runs import Agent
 from tranrepl.distributor.monitoring.schema_changes import StoredChange, newest_changes
 from tranrepl.distributor.monitoring.snapshots import SubscriptionSnapshot, newest_snapshots
 from tranrepl.model.latency import Leg
+from tranrepl_airflow.dag_builder import (
+    ADMINISTRATION_SUFFIX,
+    REINITIALIZATION_SUFFIX,
+    SETUP_SUFFIX,
+    VALIDATION_SUFFIX,
+)
 from tranrepl_airflow.monitor.access import MAY_SEE_MONITOR, ReaderDep
 from tranrepl_airflow.monitor.actions import Action
 from tranrepl_airflow.monitor.agent_history import AgentHistory, HistoryQuestion
@@ -28,14 +36,9 @@ from tranrepl_airflow.monitor.compared_rows import ComparedRow, compared_rows
 from tranrepl_airflow.monitor.errors import ErrorList, ErrorQuestion
 from tranrepl_airflow.monitor.overview import LOOKED_BACK, NOT_SET_UP, MonitoredState, OverviewQuestion
 from tranrepl_airflow.monitor.publication_charts import ChartRange, publication_charts
+from tranrepl_airflow.monitor.publications import MonitoredPublication, readable_publication
 from tranrepl_airflow.monitor.queries import PendingPart, Query as PartQuery
 from tranrepl_airflow.monitor.rendering import PARTS, Renderer, mount_of
-from tranrepl_airflow.monitor.selection import (
-    Selection,
-    SelectionDep,
-    publication_of,
-    select_publication,
-)
 from tranrepl_airflow.monitor.task_logs import DagRunOfTasks
 from tranrepl_airflow.monitor.triggering import allowed_actions
 from tranrepl_airflow.monitor.validation_results import ValidationRun, newest_validations
@@ -45,10 +48,47 @@ _BEFORE_SETUP = frozenset({Action.CHECK, Action.SETUP})
 _NO_LATENCIES = timedelta(seconds=1)
 """Only one part draws them, and a day of them is not read for the others."""
 
+_SUFFIXES = {
+    VALIDATION_SUFFIX: "validations",
+    REINITIALIZATION_SUFFIX: "snapshots",
+    SETUP_SUFFIX: "actions",
+    ADMINISTRATION_SUFFIX: "actions",
+}
+"""A publication's other DAGs, by the suffix of their ids, and the part of its page that is about what they do."""
+
 Name = Annotated[str, Query(max_length=200)]
 Chosen = Annotated[ChartRange, Query(alias="range")]
 Before = Annotated[datetime | None, Query()]
 BeforeError = Annotated[int | None, Query()]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A publication, and whether its reader may see values of rows."""
+
+    publication: MonitoredPublication
+    may_edit: bool
+    user: BaseUser
+
+    @property
+    def name(self) -> str:
+        return self.publication.publication
+
+
+def select_publication(name: str, reader: ReaderDep, user: GetUserDep) -> Selection:
+    """Return the publication of this name. Raises HTTPException as `readable_publication` does."""
+    return Selection(readable_publication(name, reader), name in reader.editable, user)
+
+
+SelectionDep = Annotated[Selection, Depends(select_publication)]
+
+
+def publication_of(dag_id: str) -> tuple[str, str | None]:
+    """Return the publication that a DAG is one of, and the part of its page that is about the DAG; None: the first."""
+    for suffix, part in _SUFFIXES.items():
+        if dag_id.endswith(suffix):
+            return dag_id.removesuffix(suffix), part
+    return dag_id, None
 
 
 class PublicationRoutes:

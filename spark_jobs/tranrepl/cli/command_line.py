@@ -16,6 +16,8 @@ def main() -> None:
         return
     look_seldom()
     # It imports what the verbs work with, which takes longer than anybody waits for a Tab.
-    from tranrepl.cli.verbs import run
+    from tranrepl.cli.verbs import app
+    from tranrepl.spark.without_pandas import leave_pandas_out
 
-    run()
+    leave_pandas_out()
+    app()

@@ -1,8 +1,9 @@
-"""Verbs before the first run: check, setup, script, class-archive, schema."""
+"""Verbs before the first run: init, check, setup, script, class-archive, schema."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rich.markup import escape
 
 from tranrepl.admin.alert_trials import AlertTrial, try_alerts
 from tranrepl.admin.check import Checked, check_publisher, in_numbers
+from tranrepl.admin.first_files import write_first_files
 from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, SubscriptionOption, checked_publication, chosen, load
@@ -34,6 +36,29 @@ from tranrepl.spark.class_archive import make_archive
 from tranrepl.subscriber.procedure_names import Scripted
 from tranrepl.subscriber.registry import SCRIPTED_KINDS, Script, script_of
 from tranrepl.topology import Topology
+
+
+@app.command(epilog="Example: [bold]tranrepl init ~/airflow/dags --publication shop[/]")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Airflow's folder of DAGs.", show_default=False)],
+    publication: Annotated[str, typer.Option(metavar="NAME", help="The publication's name.")] = "shop",
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Where commands are stored.", show_default="a folder in your home"),
+    ] = None,
+) -> None:
+    """Write a DAG file and a commented publication into Airflow's folder.
+
+    They are replication.py and publications/NAME.yaml. Nothing is overwritten.
+    """
+    with failing_clearly():
+        where = store or str(Path.home() / "tranrepl" / publication)
+        written = write_first_files(
+            folder, publication, where, lambda done: out.print(f"  {escape(done)}", highlight=False)
+        )
+        out.print(
+            f"Write your tables and connections there, then: tranrepl check {escape(str(written))}", highlight=False
+        )
 
 
 @app.command(epilog="Example: [bold]tranrepl check dags/publications/purchasing.yaml[/]")
