@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
@@ -12,11 +12,13 @@ from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.distributor.store import store_at
 from tranrepl.settings.publication import Publication
+from tranrepl.settings.registered_names import with_current_names
 from tranrepl.subscriber.base.dialect import Dialect
 from tranrepl.subscriber.base.subscriber import Subscriber
 from tranrepl.subscriber.subscription import SubscriptionKey
 
 if TYPE_CHECKING:
+    from tranrepl.model.article import RegisteredArticle
     from tranrepl.model.position import Positions
     from tranrepl.publisher.publisher import Publisher
 
@@ -30,6 +32,10 @@ class Topology:
 
     publication: Publication
     connections: Mapping[str, Connection]
+
+    def with_current_names(self, registered: Sequence[RegisteredArticle]) -> Topology:
+        """Return the same publication with the names of the articles in force."""
+        return replace(self, publication=with_current_names(self.publication, registered)) if registered else self
 
     @property
     def publisher_connection(self) -> Connection:

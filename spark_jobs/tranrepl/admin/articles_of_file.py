@@ -4,14 +4,13 @@ now in the place of those before a schema change."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tranrepl.distributor.database import DistributionDatabase
 from tranrepl.errors import ReplicationError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.settings.publication import Publication
-from tranrepl.settings.registered_names import file_sources, with_current_names
+from tranrepl.settings.registered_names import file_sources
 from tranrepl.topology import Topology
 
 
@@ -24,13 +23,6 @@ def registered_articles(topology: Topology, database: DistributionDatabase) -> l
         return [] if record is None else database.articles.registered(record)
     except ReplicationError:
         return []
-
-
-def under_current_names(topology: Topology, registered: Sequence[RegisteredArticle]) -> Topology:
-    """Return the same publication with the names of the articles in force."""
-    return (
-        replace(topology, publication=with_current_names(topology.publication, registered)) if registered else topology
-    )
 
 
 def with_tables(publication: Publication, publisher: Publisher, registered: Sequence[RegisteredArticle]) -> Publication:

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from functools import cache, partial
 
 from tranrepl import garbage_collection
-from tranrepl.admin.articles_of_file import registered_articles, under_current_names, with_tables
+from tranrepl.admin.articles_of_file import registered_articles, with_tables
 from tranrepl.admin.early_warnings import longest_pause
 from tranrepl.admin.missing_tables import delivered_articles, missing_table_warnings
 from tranrepl.admin.recorded_definitions import waiting_warnings
@@ -164,7 +164,7 @@ def check(topology: Topology, purpose: CheckPurpose = CheckPurpose.SETUP) -> Che
         checked.warnings.extend(filter(None, [mixed_pyspark_warning(), *topology.unused_options()]))
         checked.collect(partial(_store, checked, topology, database))
         checked.collect(lambda: _publisher(checked, database, publisher, registered))
-        followed = under_current_names(checked.topology, registered)
+        followed = checked.topology.with_current_names(registered)
         checked.warnings.extend([*not_propagated(followed.publication), *large_objects(checked.tables)])
         checked.collect(lambda: clashes(followed))
         checked.collect(lambda: _distributor(database))
@@ -228,7 +228,7 @@ def _publisher(
         checked.warnings.extend(publisher.schema_changes.warnings())
     # Setup acts on all of them.
     if checked.tables and len(checked.tables) == len(checked.publication.articles):
-        followed = under_current_names(checked.topology, registered).publication
+        followed = checked.topology.with_current_names(registered).publication
         yield from publisher.right_problems(checked.tables, _read_by_snapshots(followed))
 
 

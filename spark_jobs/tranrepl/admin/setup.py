@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from tranrepl import garbage_collection
-from tranrepl.admin.articles_of_file import registered_articles, under_current_names
+from tranrepl.admin.articles_of_file import registered_articles
 from tranrepl.admin.missing_tables import reinitialize_or_stop_missing
 from tranrepl.admin.old_commands import refuse_old_commands
 from tranrepl.admin.recorded_definitions import articles_as_applied, record_definitions
@@ -53,7 +53,7 @@ def set_up(topology: Topology, tables: Tables, say: Say, *, new_secret: bool = F
     """
     named = {it.destination_table: file_names(it) for it in topology.publication.articles}
     with topology.distributor() as database, ExitStack() as sessions:
-        topology = under_current_names(topology, registered_articles(topology, database))
+        topology = topology.with_current_names(registered_articles(topology, database))
         publication = topology.publication
         with topology.publisher(_APPLICATION) as publisher:
             set_up_distribution_tables(database, say)
