@@ -118,7 +118,7 @@ class DeliveryDraining:
             self.leave_out(opened.left_out(deliver_stopped=request.deliver_stopped))
             total = total.warning_of_schema_changes(self.reinitialize_or_stop_articles(stored_changes))
             batches, before = deliverable(registered, request.committed_before, self._first_at_or_after)
-            last = None if request.up_to is None else bytes.fromhex(request.up_to)
+            last = None if request.last_xact_seqno is None else bytes.fromhex(request.last_xact_seqno)
             total = self.deliver(*cut_after(batches, before, last), total)
         return total
 
@@ -322,9 +322,9 @@ class DeliveryDraining:
         """Return which commands after a transaction are left out."""
         names = {number: self._names[it.source_object_id] for number, it in self._articles.items()}
         return tuple(
-            LeftOut(tuple(number for number, name in names.items() if name == source), up_to)
-            for source, up_to in self._left_out.items()
-            if up_to is None or up_to > after
+            LeftOut(tuple(number for number, name in names.items() if name == source), last)
+            for source, last in self._left_out.items()
+            if last is None or last > after
         )
 
     def _first_at_or_after(self, batch: Batch, bound: datetime) -> bytes:

@@ -191,7 +191,7 @@ class DeliveryRun(AgentRun):
 
     def _may_be_followed(self) -> bool:
         request = self._request
-        return request.committed_before is None and request.up_to is None and not request.deliver_stopped
+        return request.committed_before is None and request.last_xact_seqno is None and not request.deliver_stopped
 
     def _following(self, job: DeliveryDraining, opened: OpenDistribution, state: DeliveryState) -> BatchFollowing:
         watermark = bytes.fromhex(self.total.last_xact_seqno or "")

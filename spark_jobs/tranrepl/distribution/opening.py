@@ -264,8 +264,8 @@ def reinitialize_or_stop_articles(
     for stored in changes:
         change, article = stored.change, articles[stored.change.article_id]
         source = newest[article.source_object_id].source
-        up_to = left_out.get(str(source), b"")
-        if source in done or up_to is None or stored.xact_seqno <= up_to:
+        last = left_out.get(str(source), b"")
+        if source in done or last is None or stored.xact_seqno <= last:
             continue
         reason = _why_elsewhere(article, articles, change)
         if reason is None and not compared:

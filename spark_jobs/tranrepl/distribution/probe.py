@@ -39,6 +39,6 @@ def idle_result(
 
 def is_deliverable(request: DistributionRequest, batch: Batch) -> bool:
     """Return whether a transaction of the batch may be before the request's bounds."""
-    before, last = request.committed_before, request.up_to
+    before, last = request.committed_before, request.last_xact_seqno
     in_time = before is None or batch.first_commit_time < before
     return in_time and (last is None or batch.first_xact_seqno <= bytes.fromhex(last))

@@ -59,8 +59,8 @@ class DistributionRequest(_SubscriptionRequest):
     job: Literal["distribution"] = "distribution"
     committed_before: datetime | None = None
     """Deliver no transaction from the first one on that was committed at or after this time. None: deliver all."""
-    up_to: str | None = None
-    """Deliver transactions up to this `xact_seqno`, in hexadecimal, and none after it. None: deliver all."""
+    last_xact_seqno: str | None = None
+    """Deliver transactions up to and with this one, in hexadecimal, and none after it. None: deliver all."""
     mode: ApplyMode = ApplyMode.STREAMS
     deliver_stopped: bool = False
     """Whether to deliver also where an article is stopped, so that a validation can compare its rows."""

@@ -116,7 +116,7 @@ class SyncPoint:
         request = DistributionRequest(
             publication=self.request.publication,
             subscription=self.request.subscription,
-            up_to=snapshot.xact_seqno.hex(),
+            last_xact_seqno=snapshot.xact_seqno.hex(),
             mode=mode,
             deliver_stopped=True,
         )

@@ -206,15 +206,15 @@ class Batches:
             ).one_or_none()
         return _batch(row) if row is not None and row.older else None
 
-    def remove(self, record: PublicationRecord, up_to: bytes, age: timedelta) -> list[Batch]:
-        """Forget batches that end at or before `up_to` and were registered so long ago.
+    def remove(self, record: PublicationRecord, last: bytes, age: timedelta) -> list[Batch]:
+        """Forget batches that end with the transaction `last` or before and were registered so long ago.
 
         Their folders are no batches any more, and may be removed.
         """
         chosen = sa.and_(
             msrepl_batches.c.publication_id == record.publication_id,
             msrepl_batches.c.entry_time <= sa.func.now() - age,
-            msrepl_batches.c.last_xact_seqno <= up_to,
+            msrepl_batches.c.last_xact_seqno <= last,
         )
         with self._database.transaction() as connection:
             rows = connection.execute(msrepl_batches.delete().where(chosen).returning(msrepl_batches)).all()

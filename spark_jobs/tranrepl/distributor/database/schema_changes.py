@@ -144,8 +144,8 @@ def _rename_article(connection: sa.Connection, record: PublicationRecord, before
     )
 
 
-def remove_schema_changes(connection: sa.Connection, record: PublicationRecord, up_to: bytes) -> None:
-    """Forget schema changes up to a transaction, whose commands are forgotten too; none while an article or a
+def remove_schema_changes(connection: sa.Connection, record: PublicationRecord, last: bytes) -> None:
+    """Forget schema changes up to the last transaction whose commands are forgotten too; none while an article or a
     subscription waits for a snapshot or was stopped, as its tables may not have them."""
     behind = (
         sa.select(mssubscriptions.c.subscription_id)
@@ -161,7 +161,7 @@ def remove_schema_changes(connection: sa.Connection, record: PublicationRecord, 
     connection.execute(
         msschema_changes.delete().where(
             msschema_changes.c.publication_id == record.publication_id,
-            msschema_changes.c.xact_seqno <= up_to,
+            msschema_changes.c.xact_seqno <= last,
             ~behind.exists(),
         )
     )

@@ -81,10 +81,10 @@ class Snapshots:
         with self._database.transaction() as connection:
             self._set_article(connection, subscription, article, SubscriptionStatus.INACTIVE, began, unknown)
 
-    def forget_articles(self, subscription: SubscriptionRecord, articles: Sequence[str], up_to: bytes) -> None:
-        """Forget the snapshots that these articles began with, up to there: the articles have ended, and the Subscriber
-        forgets them too."""
-        began = msarticle_subscriptions.c.subscription_seqno <= up_to
+    def forget_articles(self, subscription: SubscriptionRecord, articles: Sequence[str], last: bytes) -> None:
+        """Forget the snapshots that these articles began with, up to that of `last`: the articles have ended, and the
+        Subscriber forgets them too."""
+        began = msarticle_subscriptions.c.subscription_seqno <= last
         active = msarticle_subscriptions.c.status == SubscriptionStatus.ACTIVE
         with self._database.transaction() as connection:
             connection.execute(
