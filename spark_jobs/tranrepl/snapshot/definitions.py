@@ -202,7 +202,6 @@ def bring_to_definitions(
     behind: Sequence[TableBehind],
     position: SubscriptionPosition,
     *,
-    rows_are_copied: bool = True,
     shared_tables: frozenset[str] = frozenset(),
 ) -> list[str]:
     """Alter tables that have earlier definitions, by the schema changes that lead to those in force; return what
@@ -216,7 +215,7 @@ def bring_to_definitions(
     by_id = opened.database.articles.by_id(opened.record, opened.subscription.subscription)
     done: list[str] = []
     dialect = dialect_of(opened.connection)
-    options = ApplierOptions(rows_are_copied=rows_are_copied, shared_tables=shared_tables)
+    options = ApplierOptions(rows_are_copied=True, shared_tables=shared_tables)
     with dialect.applier(opened.connection, opened.key, by_id, options) as applier:
         for it in behind:
             # A transaction for each: nothing is to be undone because another article's table cannot be altered.

@@ -54,7 +54,7 @@ def _healed_as_monitored(site: Site) -> tuple[bool, bool, bool]:
         (overview,) = database.overview.of(["purchasing"], timedelta(days=1), 1)
         (last,) = [it.last_error for it in overview.subscriptions if it.subscription == "reporting" and it.last_error]
         number = database.publications.get("purchasing").publication_id
-        listed = newest_errors(connection, number, 1, "reporting")[0].healed
+        (listed, *_) = [it.healed for it in newest_errors(connection, number, 9) if it.subscription == "reporting"]
         return last.healed, listed, open_errors(connection, number) == []
 
 

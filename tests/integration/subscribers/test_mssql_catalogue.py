@@ -177,7 +177,6 @@ def test_triggers_say_when_they_act(mssql_database: Connection) -> None:
             Trigger(
                 "t_seen",
                 frozenset({"INSERT", "UPDATE"}),
-                instead_of=False,
                 enabled=True,
                 not_for_replication=False,
             ),

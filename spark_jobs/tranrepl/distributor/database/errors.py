@@ -118,11 +118,9 @@ def is_of_validation() -> sa.ColumnElement[bool]:
     return sa.func.coalesce(msrepl_errors.c.error_code.startswith(VALIDATION_FAILED), sa.false())
 
 
-def newest_errors(
-    connection: sa.Connection, publication_id: int, count: int, subscription: str | None = None
-) -> Sequence[RecordedError]:
-    """Return the newest errors of a publication, the latest first; of one subscription, where that is given."""
-    return _read(connection, _chosen(publication_id, subscription), count=count)
+def newest_errors(connection: sa.Connection, publication_id: int, count: int) -> Sequence[RecordedError]:
+    """Return the newest errors of a publication, the latest first."""
+    return _read(connection, _chosen(publication_id, None), count=count)
 
 
 def newest_failures(

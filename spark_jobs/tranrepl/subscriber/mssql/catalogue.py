@@ -102,7 +102,6 @@ class Trigger:
     name: str
     events: frozenset[str]
     """INSERT, UPDATE, DELETE."""
-    instead_of: bool
     enabled: bool
     not_for_replication: bool
 
@@ -249,7 +248,6 @@ def _trigger(events: Sequence[Any]) -> tuple[int, Trigger]:
     return trigger.table_id, Trigger(
         trigger.name,
         frozenset(it.type_desc for it in events),
-        instead_of=bool(trigger.is_instead_of_trigger),
         enabled=not trigger.is_disabled,
         not_for_replication=bool(trigger.is_not_for_replication),
     )
@@ -306,7 +304,7 @@ _FOREIGN_KEYS = _of_tables(
     "order by s.name, o.name, f.name, f.object_id, k.constraint_column_id"
 )
 _TRIGGERS = _of_tables(
-    "select t.parent_id as table_id, t.object_id, t.name, e.type_desc, t.is_instead_of_trigger, t.is_disabled, "
+    "select t.parent_id as table_id, t.object_id, t.name, e.type_desc, t.is_disabled, "
     "t.is_not_for_replication from sys.triggers t join sys.trigger_events e on e.object_id = t.object_id "
     "where t.parent_id in :ids order by t.parent_id, t.object_id"
 )
