@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -14,6 +15,9 @@ NO_AIRFLOW = "/dev/null/airflow"
 """An Airflow's home that nobody can make: `tranrepl setup` asks an Airflow that is there for its pools, for seconds."""
 
 _NOBODY = 65534
+
+_FIRST_PORT, _END_OF_PORTS = 10_000, 32_768
+"""Linux gives ports from there on to connections that go out."""
 
 
 class SetprivMissingError(Exception):
@@ -49,9 +53,12 @@ def _setpriv() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return one that nobody listens at, and that the system gives to no connection that goes out meanwhile."""
+    while True:
+        port = _FIRST_PORT + secrets.randbelow(_END_OF_PORTS - _FIRST_PORT)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def session_of(pid: int) -> int | None:
