@@ -29,10 +29,6 @@ class JobConnections:
     """`AIRFLOW_CONN_<ID>` as JSON: the only way secrets travel to a job."""
     secrets: tuple[str, ...] = field(repr=False)
 
-    @property
-    def ids(self) -> list[str]:
-        return list(self.by_id)
-
     def redact(self, text: str) -> str:
         """Return `text` without the passwords, in each of the spellings that a driver or a URL may give them."""
         for secret in self.secrets:

@@ -32,8 +32,8 @@ from tranrepl.errors import (
     NotReplicatedError,
     ReplicationError,
 )
+from tranrepl.log_reader.compared_tables import not_replicated
 from tranrepl.log_reader.continuity import find_break
-from tranrepl.log_reader.rows_not_in_log import not_replicated
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.catalogue import TableDescription
 from tranrepl.model.commands import Method

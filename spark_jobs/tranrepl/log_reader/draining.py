@@ -21,10 +21,9 @@ from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
-from tranrepl.log_reader.compared_state import ComparedState
+from tranrepl.log_reader.compared_tables import ComparedState, compare_tables, differing, reinitialize_without_old_rows
 from tranrepl.log_reader.log_handover import asking_for_the_log
 from tranrepl.log_reader.opening import OpenLogReader
-from tranrepl.log_reader.rows_not_in_log import compare_tables, differing, reinitialize_without_old_rows
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
 from tranrepl.log_reader.tracer_tokens import stored_tokens
 from tranrepl.model.article import RegisteredArticle

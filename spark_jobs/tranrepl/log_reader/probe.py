@@ -13,10 +13,9 @@ from tranrepl.distributor.database import PublicationRecord
 from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.compared_state import ComparedState
+from tranrepl.log_reader.compared_tables import ComparedState, compare_tables, differing
 from tranrepl.log_reader.log_handover import asking_for_the_log, is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.rows_not_in_log import compare_tables, differing
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import FIRST_POSITION, Position

@@ -1,11 +1,14 @@
-"""Published tables whose rows the log does not describe: rewritten tables, changes without their old rows, and tables
-that are not published any more."""
+"""Tables compared with articles, for what the log does not say: which tables were rewritten, or are not published any
+more; and changes without their old rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
 
-from tranrepl import garbage_collection
+from tranrepl import __version__, garbage_collection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord, UnknownRows
 from tranrepl.distributor.stale_articles import reinitialize_or_stop
 from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ConfigurationError, NotReplicatedError
@@ -17,6 +20,47 @@ from tranrepl.publisher.publisher import Publisher
 from tranrepl.schema.redefinition import unseen_change
 from tranrepl.settings.publication import Partitions, Publication
 from tranrepl.settings.registered_names import with_current_names
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedState:
+    """The state in which tables and articles were found alike: where it is the same one, they need not be compared
+    again, which takes seconds for thousands of articles. It is of the articles as registered before they are read."""
+
+    opened: OpenLogReader
+    publication: Publication
+    state: str
+
+    @classmethod
+    def now(cls, opened: OpenLogReader, publication: Publication) -> ComparedState:
+        return cls(opened, publication, opened.database.articles.state(opened.record))
+
+    def with_tables(self) -> str | None:
+        """Return a digest of all that a comparison with the tables depends on, as these are now; None where the
+        Publisher does not say in short how they are."""
+        with ThreadPoolExecutor(1) as server:
+            asked = server.submit(self.opened.publisher.catalogue_state)
+            # Meanwhile: of thousands of articles, each takes a good part of a tenth of a second.
+            settings = self.publication.model_dump_json(exclude_defaults=True)
+        catalogue = asked.result()
+        if catalogue is None:
+            return None
+        parts = (__version__, settings, self.state, self.opened.record.read_from, catalogue)
+        return sha256(repr(parts).encode()).hexdigest()
+
+    def found_alike(self, state: str | None, articles: Iterable[RegisteredArticle]) -> None:
+        """Register a state, of before the comparison, in which there was no difference.
+
+        Not where the next comparison has something to do all the same: what has the former name of a renamed table is
+        asked about each time, and partitions that are gone are forgotten once the log was read.
+        """
+        if state is not None and not any(map(_is_to_be_asked_about, articles)):
+            self.opened.database.publications.set_compared(self.opened.record, state)
+
+
+def _is_to_be_asked_about(article: RegisteredArticle) -> bool:
+    partitions = article.source_file.partitions if article.source_file is not None else None
+    return article.source != article.file_names.source or any(it.gone for it in (partitions or {}).values())
 
 
 @garbage_collection.paused()
