@@ -1,7 +1,7 @@
 """The distribution database's tables, named after SQL Server's (lower case, as the database folds names).
 
-Source: the pages of the same names in SQL Server's "Replication Tables". The schema itself is made by Alembic
-(`migrations`); a test holds the two together.
+Source: the pages of the same names in SQL Server's "Replication Tables". `setup` makes them as they are
+declared here, and changes those that an earlier version made by Alembic's revisions (`migrations`).
 """
 
 from __future__ import annotations

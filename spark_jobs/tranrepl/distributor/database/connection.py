@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache, partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -18,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from tranrepl.connections import Connection
 from tranrepl.distributor.schema import find_schema, named, schema_of
-from tranrepl.distributor.tables import msrepl_distributor
+from tranrepl.distributor.tables import metadata, msrepl_distributor
 from tranrepl.distributor.version import REVISION, DatabaseVersion, find_version, this_version, write_version
 from tranrepl.error_numbers import Codes
 from tranrepl.errors import ConfigurationError, ErrorKind, ReplicationError, TransientError
@@ -165,14 +165,16 @@ class DatabaseConnection:
         return ConfigurationError(f"{self.where}: {text}", **Codes.POSTGRES.value.numbered(state))
 
     def migrate(self) -> DatabaseVersion | None:
-        """Bring the schema to this version; return which one had made it, None where there was none. Idempotent. Raises
-        ConfigurationError where a newer one made it."""
+        """Make the tables, or bring those that are there to this version; return which one had made them, None where
+        there were none. Idempotent. Raises ConfigurationError where a newer one made them."""
         with self.transaction() as connection:
             found = find_version(connection)
             if found is not None:
                 found.require_not_newer(self.where)
-            if found is None or found.revision != REVISION:
-                _upgrade(connection)
+            if found is None:
+                _make_tables(connection)
+            elif found.revision != REVISION:
+                _alembic("upgrade", connection)
             if found != this_version():
                 write_version(connection)
         return found
@@ -221,7 +223,15 @@ def _driver(connection: sa.Connection) -> Session:
     return cast("Session", connection.connection.driver_connection)
 
 
-def _upgrade(connection: sa.Connection) -> None:
+def _make_tables(connection: sa.Connection) -> None:
+    """Make all tables as they are declared. A table of such a name that is there is somebody's, and an error."""
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(msrepl_distributor.insert())
+    _alembic("stamp", connection)
+
+
+def _alembic(name: Literal["stamp", "upgrade"], connection: sa.Connection) -> None:
+    """Execute a command of Alembic's up to the last revision."""
     # Nothing for jobs, which start often, nor for a setup that finds what it would make.
     from alembic import command
     from alembic.config import Config
@@ -229,7 +239,7 @@ def _upgrade(connection: sa.Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    getattr(command, name)(config, "head")
 
 
 _FREE_TEXT = frozenset({"comments", "error_text", "remedy", "command", "row_key"})
