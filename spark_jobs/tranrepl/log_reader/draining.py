@@ -167,10 +167,6 @@ class LogDraining:
     def _read_on_before(self, log_range: LogRange, read: LogRead) -> None:
         """Read again up to before a transaction that cannot be read: it may already be written in part."""
         if read.failure is ReadFailure.TOO_LONG:
-            compact = log_range.compact()
-            if compact is not None:
-                self._take([compact])
-                return
             self._read_on_before_what_is_too_long(log_range)
         if read.error is not None:
             # A log reader that is faster confirms, too, perhaps before this one has copied it.
@@ -224,7 +220,7 @@ class LogDraining:
         while before is not None and self._start < before:
             # What a reading needs of definitions changes on the way.
             whole = self._whole(self._opened.publisher.readers(), stop_at=None)
-            self._take([(whole.compact() or whole).between(self._start, before)])
+            self._take([whole.between(self._start, before)])
         raise found.error()
 
     def _ranges(self, stop_at: bytes | None) -> Sequence[LogRange]:

@@ -172,10 +172,6 @@ class LogRange(Protocol):
         """Return another part of the same log, read in the same way."""
         ...
 
-    def compact(self) -> LogRange | None:
-        """Return the same range, read so that longer values fit; None where there is no other way."""
-        ...
-
     def row_filters(self) -> AbstractContextManager[RowFilters | None]:
         """Open what evaluates the articles' row filters; None where they have none."""
         ...
@@ -185,7 +181,7 @@ class LogRange(Protocol):
         ...
 
     def find_too_long(self) -> TooLong | None:
-        """Look for the first change that is too long to be read, in the most compact form there is."""
+        """Look for the first change that is too long to be read."""
         ...
 
     def old_rows_remedy(self, article: RegisteredArticle) -> str:

@@ -20,7 +20,6 @@ from tranrepl.failpoint import Failpoint
 from tranrepl.publisher.postgres import log_range, slot_messages
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.publisher.postgres.oversized_messages import LongMessage
-from tranrepl.publisher.postgres.slot_messages import ValueForm
 
 _REPORTING = {"name": "reporting", "connection": "subscriber"}
 
@@ -209,12 +208,12 @@ def test_definitions_before_what_is_too_long_are_read(
     read_range, readable_to = slot_messages._read_range, lsn_number(end)
     reads: list[int] = []
 
-    def read_up_to(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
+    def read_up_to(slot: str, copy: str, up_to: int) -> str:
         reads.append(up_to)
         assert len(reads) < 30, "the same is read again and again"
         if up_to > readable_to:
             raise OSError(_TOO_LONG)
-        return read_range(slot, copy, up_to, form)
+        return read_range(slot, copy, up_to)
 
     long_message = LongMessage(commit_lsn=readable_to + 100, xid=7, read_up_to=readable_to, tables=(table,))
     with monkeypatch.context() as patched:

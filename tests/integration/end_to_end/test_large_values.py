@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,12 +16,10 @@ from tranrepl.errors import ErrorKind
 from tranrepl.publisher.postgres import log_range, oversized_messages, slot_messages
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.publisher.postgres.oversized_messages import LongMessage
-from tranrepl.publisher.postgres.slot_messages import ValueForm
 from tranrepl.subscriber.batching import commit_batches
 from tranrepl.subscriber.postgres import applier as postgres_applier, serial
 
 _MEGABYTE = 1024 * 1024
-_ON_DEMAND = "TRANREPL_LARGE_VALUES"
 _TEXT_REFUSED = (
     "ERROR:  string buffer exceeds maximum allowed length (1073741823 bytes)\n"
     "DETAIL:  Cannot enlarge string buffer containing 566231075 bytes by 566231042 more bytes."
@@ -31,32 +28,6 @@ _TEXT_REFUSED = (
 
 def _large(letter: str, megabytes: int) -> str:
     return f"repeat('{letter}', {megabytes * _MEGABYTE})"
-
-
-def test_what_is_too_long_in_text_is_read_in_binary(
-    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(databases(), tmp_path / "store", ["public.t"])
-    site.at_publisher("CREATE TABLE t (id integer PRIMARY KEY, ratio real, at timestamptz, bytes bytea)")
-    site.set_up()
-    site.at_publisher(
-        r"INSERT INTO t SELECT n, n / 7.0, '2024-10-27 02:30+02', decode(repeat('5c0900', n), 'hex') "
-        "FROM generate_series(1, 500) n",
-        "UPDATE t SET bytes = bytes || bytes, ratio = 'NaN', at = 'infinity' WHERE id > 100",
-        "UPDATE t SET bytes = NULL WHERE id % 7 = 0",
-        "DELETE FROM t WHERE id % 10 = 0",
-    )
-    read_range = slot_messages._read_range
-
-    def refuse_text(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
-        if form is ValueForm.TEXT:
-            raise OSError(_TEXT_REFUSED)
-        return read_range(slot, copy, up_to, form)
-
-    monkeypatch.setattr(slot_messages, "_read_range", refuse_text)
-    replicate_stored(site)
-    assert site.at_subscriber("SELECT count(*) FROM t") == [(450,)]
-    assert site.differences() == []
 
 
 def test_what_comes_before_a_row_that_is_too_long_is_delivered(
@@ -72,10 +43,10 @@ def test_what_comes_before_a_row_that_is_too_long_is_delivered(
     ((table,),) = site.at_publisher("SELECT 't'::regclass::oid::bigint")
     read_range = slot_messages._read_range
 
-    def refuse_later(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
+    def refuse_later(slot: str, copy: str, up_to: int) -> str:
         if up_to > before:
             raise OSError(_TEXT_REFUSED)
-        return read_range(slot, copy, up_to, form)
+        return read_range(slot, copy, up_to)
 
     def found(*_: object) -> LongMessage:
         return LongMessage(before + 8, 5, before, (int(str(table)),))
@@ -139,26 +110,8 @@ def test_a_command_that_no_buffer_takes_is_named(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get(_ON_DEMAND), reason=f"takes a minute and 4 GB: {_ON_DEMAND}=1 runs it")
-def test_a_row_of_which_the_text_is_too_long_for_a_message(databases: DatabasesFactory, tmp_path: Path) -> None:
-    # Before and after its change it is longer than 1 GB in hexadecimal, and in binary it is not.
-    site = Site(databases(), tmp_path / "store", ["public.t"])
-    site.at_publisher(
-        "CREATE TABLE t (id integer PRIMARY KEY, bytes bytea STORAGE EXTERNAL)",
-        f"INSERT INTO t SELECT 1, {_large('a', 270)}::bytea",
-    )
-    site.set_up()
-    site.at_subscriber("INSERT INTO t VALUES (1, 'shorter')")
-    site.at_publisher(f"UPDATE t SET bytes = {_large('c', 270)}::bytea WHERE id = 1", "INSERT INTO t VALUES (2, 'x')")
-    assert site.probe_log() is None
-    replicate_stored(site)
-    checksums = "SELECT id, md5(bytes) FROM t ORDER BY id"
-    assert site.at_subscriber(checksums) == site.at_publisher(checksums)
-
-
-@pytest.mark.slow
 def test_a_row_that_is_too_long_for_a_message(databases: DatabasesFactory, tmp_path: Path) -> None:
-    """Deliver what was committed before it, and name the row, in text and in binary."""
+    """Deliver what was committed before it, and name the row."""
     site = Site(databases(), tmp_path / "store", ["public.t"])
     site.at_publisher(
         "CREATE TABLE t (id integer PRIMARY KEY, a text, b text)",

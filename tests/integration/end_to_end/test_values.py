@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,6 @@ from support.site import Site
 from support.spark_here import SparkHere
 from tranrepl.admin.check import check
 from tranrepl.errors import ConfigurationError
-from tranrepl.postgres.session import connect
-from tranrepl.publisher.postgres.binary_messages import TextForm
-from tranrepl.publisher.postgres.slot_messages import ValueForm, slot_messages
 from tranrepl.subscriber.batching import staging
 
 
@@ -40,36 +35,6 @@ def test_every_type_arrives_as_it_left(defaults: str, databases: DatabasesFactor
     change_every_value(site)
     site.run()
     assert differing_values(site) == []
-
-
-def test_every_type_is_read_in_binary_as_in_text(databases: DatabasesFactory, tmp_path: Path) -> None:
-    site = every_type_site(databases(), tmp_path)
-    site.set_up()
-    change_every_value(site)
-    publisher = site.databases.publisher
-    slot, start, up_to = site.at_publisher(
-        "SELECT slot_name, confirmed_flush_lsn - '0/0'::pg_lsn, pg_current_wal_flush_lsn() - '0/0'::pg_lsn "
-        "FROM pg_replication_slots WHERE database = current_database()"
-    )[0]
-    read = partial(slot_messages, publisher, str(slot), int(str(start)), [int(str(up_to))])
-    in_text = [message for batch in read() for message in batch.to_pylist()]
-    with connect(publisher, "test", autocommit=True) as session:
-        session.execute("SET search_path = pg_catalog")
-        with closing(read(ValueForm.BINARY)) as batches:
-            converted = [it for batch in TextForm(session)(batches) for it in batch.to_pylist()]
-    assert len(in_text) > 100
-    assert _described_once(converted) == _described_once(in_text)
-
-
-def _described_once(messages: list[bytes]) -> list[bytes]:
-    """Leave out descriptions of tables and types that come again: they do where a table is vacuumed meanwhile."""
-    seen: set[bytes] = set()
-    kept = []
-    for message in messages:
-        if message[:1] not in (b"R", b"Y") or message not in seen:
-            kept.append(message)
-        seen.add(message)
-    return kept
 
 
 def test_every_type_arrives_out_of_an_array(

@@ -150,22 +150,9 @@ def test_ranges_that_are_read_side_by_side_are_the_same_log(site: PublisherSite)
         first, second = _read([log.between(start, middle)]), _read([log.between(middle, end)])
         ranges = log.side_by_side()
         read = _read(ranges)
+        assert log.find_too_long() is None
     assert (len(first), [*first, *second]) == (5, whole)
     assert (ranges[0].start, ranges[-1].up_to, read) == (start, end, whole)
-
-
-def test_values_are_the_same_in_the_compact_form(site: PublisherSite) -> None:
-    site.server.create("t")
-    site.set_up("t")
-    site.server.execute(_insert(1, "wörter"), "UPDATE t SET note = 'n'", "DELETE FROM t")
-    with site.opened() as publisher:
-        start, end, whole = site.start(publisher), publisher.end_of_log(), site.read(publisher)
-        log = publisher.log_range(site.articles, start, end, NO_LIMITS)
-        compact = log.compact()
-        if compact is not None:
-            assert [it for part in compact.changes() for it in changes_of(part.changes)] == whole
-            assert compact.compact() is None
-        assert log.find_too_long() is None
 
 
 def test_a_row_filter_is_evaluated_as_the_publisher_does(site: PublisherSite) -> None:

@@ -109,9 +109,6 @@ class BinlogRange:
             messages = replace(messages, schema=replace(schema, begins_with=()))
         return replace(self, start=start, up_to=up_to, messages=messages)
 
-    def compact(self) -> None:
-        """Return None: an event is as long as it is."""
-
     @contextmanager
     def row_filters(self) -> Iterator[RowFilters | None]:
         if all(it.filter is None for it in self.articles):

@@ -20,7 +20,6 @@ from tranrepl.postgres.session import connect
 from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, SchemaReading
 from tranrepl.publisher.log_read import ReadFailure
 from tranrepl.publisher.messages import ScriptMessages, TokenMessages
-from tranrepl.publisher.postgres.binary_messages import TextForm, TooLongError
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
 from tranrepl.publisher.postgres.logged_tables import SchemaMessages, SchemaStop
 from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of, seqno_of
@@ -40,7 +39,6 @@ from tranrepl.publisher.postgres.slot_messages import (
     HELD_BYTES,
     LARGEST_RANGE,
     FetchError,
-    ValueForm,
     range_ends,
     slot_messages,
     whole_transactions,
@@ -66,8 +64,6 @@ class PostgresLogRange:
     first: int
     ends: Sequence[int]
     limits: Limits
-    form: ValueForm = ValueForm.TEXT
-    """The form in which the server gives values; the commands are the same."""
     sessions: int = 2
     schema: SchemaReading | None = None
     """None: schema changes are not captured, and a table that is another one stops the reading."""
@@ -106,10 +102,6 @@ class PostgresLogRange:
             schema = replace(schema, begins_with=())
         return replace(self, first=first, ends=[lsn_of(up_to)], schema=schema)
 
-    def compact(self) -> PostgresLogRange | None:
-        """Return the range with values in binary, which take a server less room than their text."""
-        return replace(self, form=ValueForm.BINARY) if self.form is ValueForm.TEXT else None
-
     @contextmanager
     def row_filters(self) -> Iterator[PostgresRowFilters | None]:
         if all(article.filter is None for article in self.articles):
@@ -126,9 +118,6 @@ class PostgresLogRange:
         except FetchError as error:
             translated = _translate(self, error)
             raise LogReadError(translated, _failure(translated, error)) from error
-        except TooLongError as error:
-            problem = DataError(f"{self.where}: a changed row is too long for any buffer")
-            raise LogReadError(problem, ReadFailure.TOO_LONG) from error
         except ReplicationError as error:
             raise LogReadError(error, _failure(error, None)) from error
 
@@ -180,19 +169,12 @@ class PostgresLogRange:
 
     def _messages(self) -> Iterator[pa.BinaryArray]:
         many = len(self.articles) >= _MANY_TABLES
-        batches = slot_messages(
-            self.connection, self.slot, self.first, self.ends, self.form, self.sessions, many_tables=many
-        )
-        return batches if self.form is ValueForm.TEXT else self._in_text_form(batches)
-
-    def _in_text_form(self, batches: Iterator[pa.BinaryArray]) -> Iterator[pa.BinaryArray]:
-        with connect(self.connection, "tranrepl log reader", autocommit=True) as session:
-            yield from TextForm(session)(batches)
+        return slot_messages(self.connection, self.slot, self.first, self.ends, self.sessions, many_tables=many)
 
 
 @dataclass(frozen=True, slots=True)
 class TooLongMessage:
-    """A message of one of these articles that no server's buffer takes."""
+    """A message of one of these articles that the server's buffer does not take."""
 
     connection: Connection
     articles: Mapping[int, RegisteredArticle]

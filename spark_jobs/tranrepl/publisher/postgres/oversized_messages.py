@@ -24,7 +24,6 @@ from tranrepl.postgres.catalogue import qualified
 from tranrepl.postgres.session import connect, translated_errors
 from tranrepl.publisher.postgres.lsn import lsn_text, seqno_of
 from tranrepl.publisher.postgres.relations import read_relation
-from tranrepl.publisher.postgres.slot_messages import ValueForm
 
 LARGEST_BUFFER: Final = 2**30 - 1
 _LIMIT_REACHED = frozenset({"54000", "XX000"})
@@ -90,7 +89,7 @@ class _Progress:
 
 
 def find_long_message(connection: Connection, slot: str, start: int, up_to: int) -> LongMessage | None:
-    """Return the first message after `start` that a server cannot build, values in binary; None where there is none."""
+    """Return the first message after `start` that the server cannot build; None where there is none."""
     progress = _Progress()
     with _stream(connection, slot, start) as stream:
         while (data := _next(stream)) is not None:
@@ -123,11 +122,10 @@ def _stream(connection: Connection, slot: str, start: int) -> Generator[pq.abc.P
             sql.SQL("SELECT pg_catalog.pg_copy_logical_replication_slot({}, {}, true)").format(
                 sql.Literal(slot), sql.Literal(copy)
             ),
-            sql.SQL("START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {}, binary {})").format(
+            sql.SQL("START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names {})").format(
                 sql.Identifier(copy),
                 sql.SQL(lsn_text(start)),
                 sql.Literal(sql.Identifier(slot).as_string(None)),
-                sql.Literal(ValueForm.BINARY.value),
             ),
         ):
             result = stream.exec_(query.as_bytes(None))

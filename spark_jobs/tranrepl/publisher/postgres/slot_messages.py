@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
 from itertools import cycle, pairwise
 
@@ -46,19 +45,11 @@ FetchError = (AdbcError, OSError)
 """What fetching may raise: what fails while rows arrive comes as Arrow's OSError, without an SQLSTATE."""
 
 
-class ValueForm(StrEnum):
-    """In what form the log shows values."""
-
-    TEXT = "false"
-    BINARY = "true"
-
-
 def slot_messages(
     connection: Connection,
     slot: str,
     start: int,
     ends: Sequence[int],
-    form: ValueForm = ValueForm.TEXT,
     sessions: int = 2,
     *,
     many_tables: bool = False,
@@ -73,9 +64,7 @@ def slot_messages(
     with ExitStack() as stack:
         copies = _open_copies(stack, _database(_uri(connection), many_tables), slot, min(len(ranges), sessions))
         _refuse_moved(slot, start, [it.confirmed_lsn for it in copies])
-        turns = [
-            _Session(it.connection, slot, it.name, ranges[turn :: len(copies)], form) for turn, it in enumerate(copies)
-        ]
+        turns = [_Session(it.connection, slot, it.name, ranges[turn :: len(copies)]) for turn, it in enumerate(copies)]
         for session in turns:
             stack.callback(session.close)
             session.start()
@@ -144,7 +133,6 @@ class _Session:
     slot: str
     copy: str
     ranges: Sequence[tuple[int, int]]
-    form: ValueForm
     batches: queue.Queue[pa.BinaryArray | Exception | None] = field(default_factory=lambda: queue.Queue(AHEAD))
     """Batches of messages; None ends a range."""
     closed: threading.Event = field(default_factory=threading.Event)
@@ -172,7 +160,7 @@ class _Session:
 
     def _fetch(self) -> None:
         try:
-            for batch in _ranges(self.connection, self.slot, self.copy, self.ranges, self.form):
+            for batch in _ranges(self.connection, self.slot, self.copy, self.ranges):
                 if self.closed.is_set():
                     return
                 self.batches.put(batch)
@@ -206,11 +194,11 @@ def _uri(connection: Connection) -> str:
 
 
 def _ranges(
-    connection: AdbcConnection, slot: str, copy: str, ranges: Sequence[tuple[int, int]], form: ValueForm
+    connection: AdbcConnection, slot: str, copy: str, ranges: Sequence[tuple[int, int]]
 ) -> Iterator[pa.BinaryArray | None]:
     for first, last in ranges:
         _execute(connection, _pass_over(copy, first))
-        with _rows(connection, _read_range(slot, copy, last, form)) as batches:
+        with _rows(connection, _read_range(slot, copy, last)) as batches:
             for batch in batches:
                 yield batch.column(0)
         yield None
@@ -253,18 +241,16 @@ def _pass_over(copy: str, lsn: int) -> str:
     )
 
 
-def _read_range(slot: str, copy: str, up_to: int, form: ValueForm) -> str:
+def _read_range(slot: str, copy: str, up_to: int) -> str:
     return (
         sql.SQL(
             "SELECT data FROM pg_catalog.pg_logical_slot_get_binary_changes("
-            "{copy}, {up_to}, NULL, 'proto_version', '1', 'publication_names', {publication}, 'binary', {binary}, "
-            "'messages', 'true')"
+            "{copy}, {up_to}, NULL, 'proto_version', '1', 'publication_names', {publication}, 'messages', 'true')"
         )
         .format(
             copy=sql.Literal(copy),
             up_to=sql.Literal(lsn_text(up_to)),
             publication=sql.Literal(sql.Identifier(slot).as_string(None)),
-            binary=sql.Literal(form.value),
         )
         .as_string(None)
     )
