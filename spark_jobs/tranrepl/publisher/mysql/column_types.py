@@ -111,8 +111,8 @@ class DeclaredType:
 
     def labels(self, charset: str) -> tuple[str, ...] | None:
         """Return the labels of an enum; None of another type, and where their texts are not sure: catalogues write a
-        backslash in more than one way."""
-        if self.name != "enum" or charset == "binary" or "\\" in self.spelling:
+        backslash in more than one way, and a letter beyond the first 65,536 as a question mark."""
+        if self.name != "enum" or charset == "binary" or not {"\\", "?"}.isdisjoint(self.spelling):
             return None
         return tuple(it[1:-1].replace("''", "'") for it in self._quoted_labels())
 

@@ -292,8 +292,7 @@ class _Plan:
         self.published.pop(change.column, None)
         self.updates = [it for it in self.updates if it.column != change.column]
         if self.columns.pop(change.column, None) is not None:
-            check = dropped_check(self._table, change.column, self.old.source_definition)
-            self.steps += [*([] if check is None else [check]), DroppedColumn(change.column)]
+            self.steps += [*self._lost_checks(change.column), DroppedColumn(change.column)]
 
     def _rename(self, change: ColumnChange, new_name: str) -> None:
         name = change.column
@@ -308,7 +307,8 @@ class _Plan:
                 remedy=f"drop one of them at the Subscriber, the one that is not {self.new.source}'s",
                 article=str(self.new.source),
             )
-        self.steps.append(RenamedColumn(name, new_name))
+        # Its check has the name of before.
+        self.steps += [*self._lost_checks(name), RenamedColumn(name, new_name)]
         self.updates = [replace(it, column=new_name) if it.column == name else it for it in self.updates]
         kept = ((new_name if it.name == name else it.name, it) for it in self.columns.values())
         self.columns = {it: replace(column, name=it) for it, column in kept}
@@ -355,6 +355,10 @@ class _Plan:
     def _new_checks(self, name: str) -> list[CheckedColumn]:
         found = checked_columns(self.new.source_definition, self._table).get(name)
         return [] if found is None else [found]
+
+    def _lost_checks(self, name: str) -> list[CheckedColumn]:
+        lost = dropped_check(self._table, name, self.old.source_definition)
+        return [] if lost is None else [lost]
 
     def _require(self, name: str) -> TableColumn:
         if name not in self.columns:

@@ -46,14 +46,14 @@ class _Net:
     """By the name before."""
     added: list[AddedColumn] = field(default_factory=list)
     checks: dict[str, CheckedColumn] = field(default_factory=dict)
-    """By the column."""
+    """By their names, of which the server does not tell capitals apart."""
 
     @classmethod
     def of(cls, steps: Sequence[ColumnStep]) -> _Net:
         net = cls()
         for step in steps:
             if isinstance(step, CheckedColumn):
-                net.checks[step.name] = step
+                net.checks[step.constraint.lower()] = step
             else:
                 net._do(step)
         return net
