@@ -21,6 +21,7 @@ from tranrepl.admin.status import status
 from tranrepl.cli.status_display import show_status
 from tranrepl.errors import ConfigurationError, DataError
 from tranrepl.publisher.mysql import zero_dates
+from tranrepl.publisher.publisher import LogHealth, RetainedLog
 from tranrepl.settings.publication import Article
 from tranrepl_airflow.monitor.background_queries import _ask_publisher
 
@@ -208,10 +209,10 @@ def test_log_that_is_removed_before_it_is_read_is_refused(site: PublisherSite) -
             assert [*publisher.problems(day), *publisher.warnings(hour)] == []
             (problem,) = publisher.problems(day + hour / 2)
             (warning,) = publisher.warnings(day)
-            assert publisher.health(place).retained == publisher.health().retained
+            assert _without_size(publisher.health(place)) == _without_size(publisher.health())
             # No file is removed before the next one begins.
             site.server.execute("SET GLOBAL binlog_expire_logs_seconds = 1")
-            assert publisher.health(publisher.end_of_log()).retained == publisher.health().retained
+            assert _without_size(publisher.health(publisher.end_of_log())) == _without_size(publisher.health())
             site.server.execute("SET GLOBAL binlog_expire_logs_seconds = 0")
             assert list(publisher.problems(day * 1000)) == []
         finally:
@@ -220,6 +221,12 @@ def test_log_that_is_removed_before_it_is_read_is_refused(site: PublisherSite) -
     statement = "SET {} binlog_expire_logs_seconds = 88200".format("PERSIST" if is_mysql else "GLOBAL")
     assert (problem.report.remedy or "").startswith(statement)
     assert "runs pause up to 1 day" in warning
+
+
+def _without_size(health: LogHealth) -> RetainedLog:
+    """Return what is kept of the log, which a server may write to between two looks."""
+    assert health.retained is not None
+    return replace(health.retained, size=None)
 
 
 @of_mariadb
