@@ -140,21 +140,23 @@ class SetupOperator(_CheckingOperator):
         if is_only_checked(context):
             raise AirflowSkipException("only a check was wanted")
         from tranrepl.admin.check import check
+        from tranrepl.admin.joining_tables import no_tables_joining
         from tranrepl.admin.setup import set_up
 
-        checked = check(topology)
-        for problem in checked.blocking:
-            raise _redacted(problem.report, connections)
         done: list[str] = []
 
         def say(what: str) -> None:
             done.append(connections.redact(what))
             self.log.info("%s", one_event(done[-1]))
 
-        try:
-            set_up(checked.topology, checked.tables, say)
-        finally:
-            context["ti"].xcom_push(REPORT_KEY, done)
+        with no_tables_joining(topology):
+            checked = check(topology)
+            for problem in checked.blocking:
+                raise _redacted(problem.report, connections)
+            try:
+                set_up(checked.topology, checked.tables, say)
+            finally:
+                context["ti"].xcom_push(REPORT_KEY, done)
         for problem in checked.needing_attention:
             self.log.warning("needs attention: %s", one_event(connections.redact(str(problem))))
         return f"set up: {counted(len(done), 'change')}" if done else "nothing to do"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event, Thread
@@ -97,6 +97,20 @@ def joining_new_tables(
         thread.join(_WAITED_SECONDS)
 
 
+@contextmanager
+def no_tables_joining(topology: Topology) -> Iterator[None]:
+    """Let no run publish new tables meanwhile, once those that one publishes by now are: of two that set up with lists
+    of different age, the older list would end what the newer one begins."""
+    with ExitStack() as held:
+        # What is wrong there, setup says.
+        with suppress(ReplicationError):
+            database = held.enter_context(topology.distributor())
+            record = database.publications.find(topology.publication.publication) if database.is_current() else None
+            if record is not None:
+                held.enter_context(database.publications.publishing_tables(record, waits=True))
+        yield
+
+
 @dataclass(slots=True)
 class _Joining:
     topology: Callable[[], Topology]
@@ -109,6 +123,8 @@ class _Joining:
     """Subscriptions whose snapshot of what has joined is not taken yet."""
     _unfit: frozenset[str] | None = None
     """What was said of tables that cannot be published; None before the first look: setup has said that."""
+    _published: set[int] = field(default_factory=set)
+    """Tables that were published at any look, by their numbers at the Publisher."""
 
     def look_again_and_again(self) -> None:
         pause, before = 0.0, frozenset[str]()
@@ -125,31 +141,46 @@ class _Joining:
     def _look(self) -> list[str]:
         """Publish what there is by now; return what is to be said of it."""
         said: list[str] = []
-        unfit: list[str] = []
         try:
-            self._known = self._known or self.topology()
-            if publish_new_tables(self._known, said.append, unfit.append):
-                self._waiting = frozenset(self.subscriptions)
+            self._publish(said)
+            self._take_snapshots(said)
         except ReplicationError as error:
-            self._known = None
-            return [*said, f"new tables are not published: {error}"]
+            # It may have happened when tables were registered already.
+            self._known, self._waiting = None, frozenset(self.subscriptions)
+            said.append(f"new tables are not published: {error}")
         except Exception:
             log.exception("looking for new tables")
-            return ["new tables are not looked for"]
+            said.append("new tables are not looked for")
+        return said
+
+    def _publish(self, said: list[str]) -> None:
+        unfit: list[str] = []
+        self._known = self._known or self.topology()
+        if publish_new_tables(self._known, said.append, unfit.append, self._published):
+            self._waiting = frozenset(self.subscriptions)
         now = frozenset(unfit)
         said += sorted(now - (now if self._unfit is None else self._unfit))
         self._unfit = now
-        taken = {name: attempt(partial(self.take_snapshot, name)) for name in sorted(self._waiting)}
-        failed = {name: it.error for name, it in taken.items() if it.error is not None}
-        self._waiting = frozenset(failed)
-        return [*said, *(f"subscription {name}: {error.message}" for name, error in failed.items())]
+
+    def _take_snapshots(self, said: list[str]) -> None:
+        for name in sorted(self._waiting):
+            if self.over.is_set():
+                return
+            error = attempt(partial(self.take_snapshot, name)).error
+            if error is None:
+                self._waiting -= {name}
+            else:
+                said.append(f"subscription {name}: {error.message}")
 
 
-def publish_new_tables(topology: Topology, say: Say, say_unfit: Say | None = None) -> bool:
+def publish_new_tables(
+    topology: Topology, say: Say, say_unfit: Say | None = None, published: set[int] | None = None
+) -> bool:
     """Set up tables that are not published yet and that a pattern with `new_tables: join` means; report those of other
     patterns. Return whether any were set up.
 
-    Tables that cannot be published are passed over, as setup does, which says why, as `say_unfit` is told. Nothing is
+    Tables that cannot be published are passed over, as setup does, which says why, as `say_unfit` is told; so are those
+    that were `published`, to which those that are now are added: an edited file has taken them out since. Nothing is
     set up before setup was, where that would do anything else, or while the log reader waits for a person. Raises
     ReplicationError.
     """
@@ -159,8 +190,10 @@ def publish_new_tables(topology: Topology, say: Say, say_unfit: Say | None = Non
             return False
         record = database.publications.find(publication.publication)
         known = frozenset[int]() if record is None else database.articles.tables(record)
+        if published is not None:
+            published |= known
         # Thousands of articles take seconds to read.
-        if record is None or not known or not (found := _new_tables(topology, known, say_unfit)):
+        if record is None or not known or not (found := _new_tables(topology, published or known, say_unfit)):
             return False
         # Setup by two runs at once, with lists of different age: the older one would end what the newer one begins.
         if not held.enter_context(database.publications.publishing_tables(record)):

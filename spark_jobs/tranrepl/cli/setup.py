@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from rich.markup import escape
 from tranrepl.admin.alert_trials import AlertTrial, try_alerts
 from tranrepl.admin.check import Checked, check_publisher, in_numbers
 from tranrepl.admin.first_files import write_first_files
+from tranrepl.admin.joining_tables import no_tables_joining
 from tranrepl.admin.setup import set_up
 from tranrepl.cli.app import app
 from tranrepl.cli.arguments import File, JsonOption, SubscriptionOption, checked_publication, chosen, load
@@ -123,9 +124,10 @@ def setup(
     article changed; custom ones are left alone, and named where they need
     attention.
     """
-    with failing_clearly():
+    with failing_clearly(), ExitStack() as held:
         topology = load(file)
         publication = topology.publication
+        held.enter_context(no_tables_joining(topology))
         checked = checked_publication(topology)
         warn(checked.warnings)
         fail_on(checked.blocking)

@@ -110,9 +110,12 @@ class RegisteredArticle(BaseModel):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> RegisteredArticle:
         copied = super().model_copy(update=update, deep=deep)
-        if update and _UNREAD in copied.__dict__:
-            left = {name: it for name, it in copied.__dict__[_UNREAD].items() if name not in update}
-            copied.__dict__[_UNREAD] = left
+        fields = copied.__dict__
+        unread = {name: it for name, it in fields.pop(_UNREAD, {}).items() if name not in (update or ())}
+        for derived in fields.keys() - set(_FIELDS):
+            del fields[derived]
+        if unread:
+            fields[_UNREAD] = unread
         return copied
 
     def __eq__(self, other: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,12 @@ import pytest
 from conftest import DatabasesFactory
 from support.continuous_delivery import delivering
 from support.continuous_reader import continuous_reader
+from support.continuous_run import written
+from support.databases import connection_environment
 from support.mariadb import MariaDbServer
-from support.observed import wait_until
+from support.observed import distribution_rows, wait_until
 from support.publishers import new_mariadb_database
+from support.shell import typed
 from support.site import Site
 from support.spark_here import SparkHere
 from support.subscribers import STATEMENTS
@@ -25,11 +29,12 @@ from tranrepl.admin.articles_of_file import registered_articles
 from tranrepl.admin.check import check
 from tranrepl.admin.joining_tables import joining_new_tables
 from tranrepl.admin.run import LOG_READER
-from tranrepl.errors import ConfigurationError
+from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.requests import Repair, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Article, SyncType
 from tranrepl.snapshot.probe import idle_result
+from tranrepl.topology import Topology
 
 _TABLES = (
     "CREATE SCHEMA sales",
@@ -292,6 +297,50 @@ def test_a_new_table_does_not_join_where_setup_could_not_work_or_would_do_more(
     assert "sales.later" not in _registered(site)
     good_run(site)
     assert _registered(site) >= {"sales.later", "sales.tmp_1"}
+    # Setup reads its list of tables once theirs are registered.
+    path, ends = written(site, tmp_path), connection_environment(site.connections.values())
+    with ThreadPoolExecutor() as shell, site.topology.distributor() as database:
+        with database.publications.publishing_tables(record):
+            setup = shell.submit(typed, "setup", path, environment=ends)
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            wait_until(lambda: distribution_rows(site, waiting) != [], lambda: not setup.done())
+        assert setup.result().status == 0
+
+
+def test_what_fails_while_a_table_joins_is_done_at_the_next_look_and_what_was_taken_out_does_not_join(
+    databases: DatabasesFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tranrepl.admin.joining_tables.LOOKED_EVERY_SECONDS", 0.2)
+    monkeypatch.setattr("tranrepl.admin.joining_tables._REST", 0)
+    site = _site(databases, tmp_path)
+    good_run(site)
+    stale, said, taken = site.topology, list[str](), list[str]()
+    unreachable = iter([TransientError("the server starts")])
+    failures = iter([ValueError("not foreseen"), TransientError("not now")])
+
+    def topology() -> Topology:
+        for failure in unreachable:
+            raise failure
+        return stale
+
+    def take_snapshot(name: str) -> JobResult:
+        for failure in failures:
+            raise failure
+        taken.append(name)
+        return JobResult()
+
+    with joining_new_tables(topology, ["reporting"], take_snapshot, said.append):
+        wait_until(lambda: taken == ["reporting"])
+        # Another file, which these agents have not read, was set up.
+        pattern = Article.model_validate({**_ENTRIES[0], "exclude": ["sales.tmp_*", "sales.o*"]})
+        articles = [pattern, *stale.publication.articles[1:]]
+        site.publication = stale.publication.model_copy(update={"articles": articles})
+        site.set_up()
+        left = _registered(site)
+        site.at_publisher(_MADE)
+        wait_until(lambda: "sales.later" in _registered(site))
+    assert "sales.orders" not in left
+    assert _registered(site) == {*left, "sales.later"}
 
 
 @pytest.mark.parametrize(

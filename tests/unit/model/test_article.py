@@ -47,6 +47,8 @@ def test_a_stored_article_is_the_same_one() -> None:
 
 def test_an_article_travels_as_it_is_by_then() -> None:
     for article in (_WHOLE, _stored()):
+        assert article.key_positions == (0,)
+        assert article.model_copy(update={"columns": ()}).key_positions == ()
         renamed = article.model_copy(update={"columns": (_COLUMN.model_copy(update={"name": "number"}),)})
         assert renamed != article
         for it in (article, renamed, renamed.model_copy(update={"article_id": 2})):

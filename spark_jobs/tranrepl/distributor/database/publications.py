@@ -151,12 +151,13 @@ class Publications:
         return _publication(row, self._store)
 
     @contextmanager
-    def publishing_tables(self, record: PublicationRecord) -> Iterator[bool]:
-        """Let others see that new tables of the publication are published here; give whether nobody else does that. It
-        ends with the session, however that ends."""
+    def publishing_tables(self, record: PublicationRecord, *, waits: bool = False) -> Iterator[bool]:
+        """Let others see that new tables of the publication are published here; give whether nobody else does that, or
+        wait until then. It ends with the session, however that ends."""
+        lock = sa.func.pg_advisory_xact_lock if waits else sa.func.pg_try_advisory_xact_lock
         with self._database.transaction() as connection:
-            lock = sa.func.pg_try_advisory_xact_lock(_NEW_TABLES, record.publication_id)
-            yield bool(connection.scalar(sa.select(lock)))
+            free = connection.scalar(sa.select(lock(_NEW_TABLES, record.publication_id)))
+            yield waits or bool(free)
 
     def start_watermark(self, record: PublicationRecord, position: Position, proof: str | None) -> None:
         """Register where reading the log begins, with its proof, unless that is registered already."""
