@@ -221,7 +221,7 @@ class LogDraining:
             # What a reading needs of definitions changes on the way.
             whole = self._whole(self._opened.publisher.readers(), stop_at=None)
             self._take([whole.between(self._start, before)])
-        raise found.error()
+        raise found.error
 
     def _ranges(self, stop_at: bytes | None) -> Sequence[LogRange]:
         """Return all of the log, or each of its first two ranges by itself. Raises ReplicationError where others read

@@ -127,17 +127,14 @@ class RowFilters(Protocol):
         ...
 
 
-class TooLong(Protocol):
+@dataclass(frozen=True, slots=True)
+class TooLong:
     """A change that is too long for the Publisher to show."""
 
-    @property
-    def readable_to(self) -> Position | None:
-        """Everything before this can be read; None: nothing."""
-        ...
-
-    def error(self) -> DataError:
-        """Return what is to be said of it: its transaction, and article and key as far as they can be known."""
-        ...
+    readable_to: Position | None
+    """Everything before this can be read; None: nothing."""
+    error: DataError
+    """It names the transaction, and the article as far as it can be known."""
 
 
 class LogRange(Protocol):

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from tranrepl.connections import Connection
 from tranrepl.error_numbers import Codes
-from tranrepl.errors import ConfigurationError, DataError, ReplicationError, TransientError
+from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.model.article import RegisteredArticle
 from tranrepl.model.position import Position
 from tranrepl.postgres.rights import quoted_role
 from tranrepl.postgres.session import connect
-from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, SchemaReading
+from tranrepl.publisher.log_range import Limits, LogPart, LogReadError, Refusal, SchemaReading, TooLong
 from tranrepl.publisher.log_read import ReadFailure
 from tranrepl.publisher.messages import ScriptMessages, TokenMessages
 from tranrepl.publisher.postgres.free_slots import ALL_IN_USE, MORE_SLOTS, is_all_in_use
@@ -26,7 +26,6 @@ from tranrepl.publisher.postgres.lsn import LsnPositions, lsn_of, position_of, s
 from tranrepl.publisher.postgres.message_secret import MessageSecret
 from tranrepl.publisher.postgres.old_rows import LACKS_OLD_ROWS_REMEDY
 from tranrepl.publisher.postgres.oversized_messages import (
-    LongMessage,
     find_long_message,
     long_message_error,
     reaches_the_limit,
@@ -121,9 +120,12 @@ class PostgresLogRange:
         except ReplicationError as error:
             raise LogReadError(error, _failure(error, None)) from error
 
-    def find_too_long(self) -> TooLongMessage | None:
+    def find_too_long(self) -> TooLong | None:
         found = find_long_message(self.connection, self.slot, self.first, self.ends[-1])
-        return None if found is None else TooLongMessage(self.connection, self.by_table, found)
+        if found is None:
+            return None
+        readable_to = None if found.read_up_to is None else position_of(found.read_up_to)
+        return TooLong(readable_to, long_message_error(self.where, self.by_table, found))
 
     def old_rows_remedy(self, article: RegisteredArticle) -> str:
         return LACKS_OLD_ROWS_REMEDY.format(article.source)
@@ -170,23 +172,6 @@ class PostgresLogRange:
     def _messages(self) -> Iterator[pa.BinaryArray]:
         many = len(self.articles) >= _MANY_TABLES
         return slot_messages(self.connection, self.slot, self.first, self.ends, self.sessions, many_tables=many)
-
-
-@dataclass(frozen=True, slots=True)
-class TooLongMessage:
-    """A message of one of these articles that the server's buffer does not take."""
-
-    connection: Connection
-    articles: Mapping[int, RegisteredArticle]
-    """By the oid of a table that the log names."""
-    found: LongMessage
-
-    @property
-    def readable_to(self) -> Position | None:
-        return None if self.found.read_up_to is None else position_of(self.found.read_up_to)
-
-    def error(self) -> DataError:
-        return long_message_error(self.connection, self.articles, self.found)
 
 
 def cut(start: int, up_to: int, limits: Limits) -> list[int]:

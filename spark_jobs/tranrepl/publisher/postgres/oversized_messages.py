@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -20,8 +20,7 @@ from psycopg import pq, sql
 from tranrepl.connections import Connection
 from tranrepl.errors import DataError
 from tranrepl.model.article import RegisteredArticle
-from tranrepl.postgres.catalogue import qualified
-from tranrepl.postgres.session import connect, translated_errors
+from tranrepl.postgres.session import translated_errors
 from tranrepl.publisher.postgres.lsn import lsn_text, seqno_of
 from tranrepl.publisher.postgres.relations import read_relation
 
@@ -29,11 +28,8 @@ LARGEST_BUFFER: Final = 2**30 - 1
 _LIMIT_REACHED = frozenset({"54000", "XX000"})
 _NUMBER = re.compile(r"\b\d{6,10}\b")
 _SILENCE_SECONDS = 120
-_SEARCH_SECONDS = 10
 _HEADER_BYTES = 25
 """The head of a message in a replication stream: its kind, two positions and a time."""
-_LONG_VALUE = 64 * 1024 * 1024
-_WITH_A_LENGTH = frozenset({"bytea", "text", "character varying", "character"})
 
 
 def reaches_the_limit(error: Exception) -> bool:
@@ -147,60 +143,18 @@ def _next(stream: pq.abc.PGconn) -> bytes | None:
         stream.consume_input()
 
 
-def long_message_error(
-    connection: Connection, by_table: Mapping[int, RegisteredArticle], found: LongMessage
-) -> DataError:
-    """Return the error of a message that is too long: the transaction, and article and key as far as they can be
-    known."""
-    suspected = list({by_table[it].article_id: by_table[it] for it in found.tables if it in by_table}.values())
-    article, key = _longest_row(connection, suspected)
-    if article is None and suspected:
-        article = suspected[0]
-    row = f" of {article.source}" if article is not None else ""
-    row += f", probably where {key}," if key else ""
+def long_message_error(where: str, by_table: Mapping[int, RegisteredArticle], found: LongMessage) -> DataError:
+    """Return the error of a message that is too long: its transaction, and the article as far as it is known."""
+    article = next((by_table[it] for it in found.tables if it in by_table), None)
+    row = "" if article is None else f" of {article.source}"
     return DataError(
-        f"Publisher {connection.database}: transaction {lsn_text(found.commit_lsn)} (xid {found.xid}) changes a "
-        f"row{row} that is longer than the 1 GB which PostgreSQL takes into a message of its log. Everything committed "
-        "before that is stored; nothing after it is read",
+        f"{where}: transaction {lsn_text(found.commit_lsn)} (xid {found.xid}) changes a row{row} that is longer than "
+        "the 1 GB which PostgreSQL takes into a message of its log. Everything committed before that is stored; "
+        "nothing after it is read",
         remedy="leave the column out (`columns` of the article); where the row before and after the change are too "
         "long together only, set `replica_identity: default` and ALTER TABLE … REPLICA IDENTITY DEFAULT. Then "
         "`tranrepl reinitialize FILE` continues after this transaction",
         database_code="54000",
         xact_seqno=seqno_of(found.commit_lsn).hex(),
-        article=str(article.source) if article is not None else None,
-        key=key,
-    )
-
-
-def _longest_row(
-    connection: Connection, articles: Sequence[RegisteredArticle]
-) -> tuple[RegisteredArticle | None, str | None]:
-    """Return the row of these tables that is longest now, and its key: most likely the one. A look into a large table
-    may take too long, and then there is none."""
-    longest: tuple[int, RegisteredArticle | None, str | None] = (_LONG_VALUE, None, None)
-    try:
-        with connect(connection, "tranrepl log reader", autocommit=True) as session:
-            session.execute("SELECT set_config('statement_timeout', %s, false)", [f"{_SEARCH_SECONDS}s"])
-            for article in articles:
-                query = _length_query(article)
-                row = session.execute(query).fetchone() if query is not None else None
-                if row is not None and row[0] is not None and row[0] > longest[0]:
-                    names = [article.columns[at].name for at in article.key_positions]
-                    key = ", ".join(f"{name} = {value}" for name, value in zip(names, row[1:], strict=True))
-                    longest = (row[0], article, key)
-    except psycopg.Error:
-        pass
-    return longest[1:]
-
-
-def _length_query(article: RegisteredArticle) -> sql.Composed | None:
-    """Return a query for the length of a table's longest row, and its key; None where no column can be long."""
-    long = [it.name for it in article.columns if it.type_name.split("(")[0] in _WITH_A_LENGTH]
-    if not long:
-        return None
-    # Nothing is fetched for it: the length of a large value stands in its row.
-    lengths = [sql.SQL("coalesce(octet_length({}), 0)::bigint").format(sql.Identifier(it)) for it in long]
-    key = [sql.SQL("{}::text").format(sql.Identifier(article.columns[at].name)) for at in article.key_positions]
-    return sql.SQL("SELECT {} AS tranrepl_length, {} FROM {} ORDER BY 1 DESC LIMIT 1").format(
-        sql.SQL(" + ").join(lengths), sql.SQL(", ").join(key), qualified(article.source)
+        article=None if article is None else str(article.source),
     )
