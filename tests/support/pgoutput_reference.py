@@ -170,11 +170,11 @@ class ReferenceDecoder:
             self._check_limits()
 
     def _check_limits(self) -> None:
-        limits, stop_at = self.limits, self.limits.stop_at
+        limits, last = self.limits, self.limits.last_xact_seqno
         if (
             self.transactions >= limits.transactions
             or self.message_bytes >= limits.message_bytes
-            or (stop_at is not None and self._lsn.to_bytes(8, "big") >= stop_at)
+            or (last is not None and self._lsn.to_bytes(8, "big") >= last)
         ):
             self.stopped = "limit"
 

@@ -126,9 +126,9 @@ class LogDraining:
     def _registered(self) -> Position:
         return self._record.registered_to or FIRST_POSITION
 
-    def _read_on(self, stop_at: bytes | None = None) -> None:
+    def _read_on(self, last_xact_seqno: bytes | None = None) -> None:
         """Read one batch more, or two side by side."""
-        self._take(self._ranges(stop_at))
+        self._take(self._ranges(last_xact_seqno))
 
     def _take(self, ranges: Sequence[LogRange]) -> None:
         written = self._write(ranges)
@@ -177,7 +177,7 @@ class LogDraining:
             if reason is not None and self._try_to_reinitialize(read.refusal, reason):
                 return
             raise read.refusal.to_exception()
-        self._read_on(stop_at=None if read.last_commit is None else bytes.fromhex(read.last_commit))
+        self._read_on(last_xact_seqno=None if read.last_commit is None else bytes.fromhex(read.last_commit))
 
     def _try_to_reinitialize(self, refusal: ErrorReport, reason: str) -> bool:
         """Reinitialize the article whose rows the log does not show. Returns whether reading can go on."""
@@ -219,23 +219,23 @@ class LogDraining:
         before = found.readable_to
         while before is not None and self._start < before:
             # What a reading needs of definitions changes on the way.
-            whole = self._whole(self._opened.publisher.readers(), stop_at=None)
+            whole = self._whole(self._opened.publisher.readers(), last_xact_seqno=None)
             self._take([whole.between(self._start, before)])
         raise found.error
 
-    def _ranges(self, stop_at: bytes | None) -> Sequence[LogRange]:
+    def _ranges(self, last_xact_seqno: bytes | None) -> Sequence[LogRange]:
         """Return all of the log, or each of its first two ranges by itself. Raises ReplicationError where others read
         it, as many as the server allows."""
         readers = self._opened.publisher.readers()
-        whole = self._whole(readers, stop_at)
+        whole = self._whole(readers, last_xact_seqno)
         is_begun = self._schema.redefinition is not None
-        if not self._two_at_once or stop_at is not None or readers == 1 or is_begun:
+        if not self._two_at_once or last_xact_seqno is not None or readers == 1 or is_begun:
             return [whole]
         return whole.side_by_side()[:2]
 
-    def _whole(self, readers: int, stop_at: bytes | None) -> LogRange:
+    def _whole(self, readers: int, last_xact_seqno: bytes | None) -> LogRange:
         """Return all of the log, by the definitions that a reading begins with."""
-        limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, stop_at)
+        limits = Limits(self._settings.read_batch_size, self._settings.read_batch_bytes, last_xact_seqno)
         begun = self._schema.redefinition
         articles = self._articles if begun is None else begun.articles
         return self._opened.publisher.log_range(

@@ -20,12 +20,11 @@ from tranrepl.publisher.log_read import ReadFailure
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A batch ends with the transaction that reaches one of these; `stop_at` is the `xact_seqno` of the one to end
-    with."""
+    """A batch ends with the transaction that reaches one of these, or is `last_xact_seqno`."""
 
     transactions: int
     message_bytes: int
-    stop_at: bytes | None = None
+    last_xact_seqno: bytes | None = None
 
 
 class NeedsArticleId(Exception):  # noqa: N818 — reading ends, and nothing is wrong

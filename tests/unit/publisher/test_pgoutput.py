@@ -277,9 +277,9 @@ def test_changes_are_those_of_the_message_by_message_decoder(log: Log, cuts: lis
 @settings(_PATIENT, max_examples=examples(120))
 @given(_logs(), _cuts, st.integers(1, 6), st.integers(1, 3000), st.none() | st.integers(0, 6))
 def test_a_batch_ends_with_the_transaction_that_reaches_a_limit(
-    log: Log, cuts: list[int], transactions: int, message_bytes: int, stop_at: int | None
+    log: Log, cuts: list[int], transactions: int, message_bytes: int, last: int | None
 ) -> None:
-    bound = (stop_at * 1000 + (1 << 33)).to_bytes(8, "big") if stop_at is not None else None
+    bound = (last * 1000 + (1 << 33)).to_bytes(8, "big") if last is not None else None
     _hold_together(log, cuts, Limits(transactions, message_bytes, bound))
 
 

@@ -282,8 +282,8 @@ class Reading:
         sizes = block.ends[ends] - block.starts[groups.begins]
         reached = self._bytes + np.cumsum(sizes) >= limits.message_bytes
         reached |= self._transactions + np.arange(1, len(begins) + 1) >= limits.transactions
-        if limits.stop_at is not None:
-            reached |= begins * SEQNOS_PER_PLACE >= int.from_bytes(limits.stop_at, "big")
+        if limits.last_xact_seqno is not None:
+            reached |= begins * SEQNOS_PER_PLACE >= int.from_bytes(limits.last_xact_seqno, "big")
         first = int(np.flatnonzero(reached)[0]) + 1 if reached.any() else len(begins)
         self.is_limited = bool(reached.any()) and first <= count
         count = first if self.is_limited else count

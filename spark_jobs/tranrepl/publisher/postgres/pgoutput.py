@@ -162,8 +162,8 @@ class PgOutputDecoder:
         reached = (np.arange(1, len(commits) + 1) + self.transactions >= self.limits.transactions) | (
             starts[commits + 1] + self.message_bytes >= self.limits.message_bytes
         )
-        if self.limits.stop_at is not None:
-            reached |= buffer.uint64(starts[commits] + 2) >= int.from_bytes(self.limits.stop_at, "big")
+        if self.limits.last_xact_seqno is not None:
+            reached |= buffer.uint64(starts[commits] + 2) >= int.from_bytes(self.limits.last_xact_seqno, "big")
         if not reached.any():
             return len(kinds), False
         return int(commits[np.argmax(reached)]) + 1, True
