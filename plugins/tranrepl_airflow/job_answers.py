@@ -22,7 +22,7 @@ def _is_continuous(request: JobRequest) -> bool:
     return isinstance(request, LogReaderRequest | DistributionRequest) and request.continuous_until is not None
 
 
-def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
+def run_without_spark(request: JobRequest, connections: Mapping[str, Connection]) -> JobResult | None:
     """Return the finished result where there is nothing to do, else None. Raises the errors of `tranrepl.errors`."""
     if isinstance(request, ValidationRequest) or _is_continuous(request):
         return None
@@ -31,16 +31,16 @@ def idle_result(request: JobRequest, connections: Mapping[str, Connection]) -> J
 
     topology = Topology(request.publication, connections)
     if isinstance(request, LogReaderRequest):
-        from tranrepl.log_reader.probe import idle_result as log_reader_idle
+        from tranrepl.log_reader.without_spark import run_without_spark as log_reader_without_spark
 
-        return log_reader_idle(request, topology)
+        return log_reader_without_spark(request, topology)
     if isinstance(request, SnapshotRequest):
-        from tranrepl.snapshot.probe import idle_result as snapshot_idle
+        from tranrepl.snapshot.without_spark import run_without_spark as snapshot_without_spark
 
-        return snapshot_idle(request, topology)
-    from tranrepl.distribution.probe import idle_result as distribution_idle
+        return snapshot_without_spark(request, topology)
+    from tranrepl.distribution.without_spark import run_without_spark as distribution_without_spark
 
-    return distribution_idle(request, topology)
+    return distribution_without_spark(request, topology)
 
 
 _OUTPUT_OF_SUBMIT = "\nLast spark-submit output:\n"

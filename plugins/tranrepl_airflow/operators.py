@@ -32,7 +32,7 @@ from tranrepl_airflow.alert_callbacks import alert_early, alert_schema_changes, 
 from tranrepl_airflow.assets import add_events
 from tranrepl_airflow.earlier_tasks import ERROR_KEY, RESULT_KEY, error_of, log_reader_error, state_of
 from tranrepl_airflow.graph import LOG_READER
-from tranrepl_airflow.job_answers import JobRequest, idle_result, read_result, redacted, without_result
+from tranrepl_airflow.job_answers import JobRequest, read_result, redacted, run_without_spark, without_result
 from tranrepl_airflow.job_connections import JobConnections, resolve_connections
 from tranrepl_airflow.lineage import ReplicatedTable, operator_lineage, replicated_tables
 from tranrepl_airflow.monitor_link import MonitorLink
@@ -179,7 +179,7 @@ class ReplicationSparkOperator(SparkSubmitOperator):
     def _run_job(self, request: JobRequest, context: Context) -> JobResult:
         spark = find_spark(self._conn_id, self._deploy_mode)
         connections = resolve_connections(request.connection_ids())
-        idle = idle_result(request, connections.by_id)
+        idle = run_without_spark(request, connections.by_id)
         if idle is not None:
             self.log.info("Nothing to do, no Spark job is started")
             for notice in idle.notices:
@@ -274,7 +274,7 @@ class LogReaderOperator(ReplicationSparkOperator):
         # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.admin.joining_tables import joining_new_tables
         from tranrepl.admin.run import read_log
-        from tranrepl.snapshot.probe import idle_result
+        from tranrepl.snapshot.without_spark import run_without_spark
         from tranrepl.topology import Topology
 
         until, publication, place = self.ends_at, self.publication, self.place
@@ -283,7 +283,7 @@ class LogReaderOperator(ReplicationSparkOperator):
             return Topology(publication, resolve_connections(publication.connection_ids()).by_id)
 
         def take_snapshot(name: str) -> JobResult:
-            taken = idle_result(SnapshotRequest(publication=publication, subscription=name), topology())
+            taken = run_without_spark(SnapshotRequest(publication=publication, subscription=name), topology())
             # Where that needs a Spark job, the next run has one.
             return taken or JobResult()
 

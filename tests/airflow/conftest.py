@@ -241,9 +241,10 @@ class IdleChecks:
 @pytest.fixture
 def idle_checks(monkeypatch: pytest.MonkeyPatch) -> IdleChecks:
     checks = IdleChecks()
-    for name in ("tranrepl.log_reader.probe", "tranrepl.distribution.probe", "tranrepl.snapshot.probe"):
+    for package in ("log_reader", "distribution", "snapshot"):
+        name = f"tranrepl.{package}.without_spark"
         agent = types.ModuleType(name)
-        agent.__dict__["idle_result"] = checks.find
+        agent.__dict__["run_without_spark"] = checks.find
         monkeypatch.setitem(sys.modules, name, agent)
     return checks
 

@@ -64,7 +64,7 @@ def test_an_error_of_the_idle_check_counts_as_the_jobs(
     def refuse(*_: object) -> JobResult:
         raise ConfigurationError("wrong password")
 
-    monkeypatch.setattr(sys.modules["tranrepl.log_reader.probe"], "idle_result", refuse)
+    monkeypatch.setattr(sys.modules["tranrepl.log_reader.without_spark"], "run_without_spark", refuse)
     with pytest.raises(ReplicationStopped, match="wrong password"):
         run(log_reader(publication))
     assert ti.pushed["error"]["kind"] == "configuration"

@@ -15,10 +15,10 @@ from pathlib import Path
 from benchmarks.benchmark_site import BenchmarkSite
 from benchmarks.workloads import insert_in_one_transaction
 from support.databases import connection_environment
-from tranrepl.distribution.probe import idle_result as idle_distribution
+from tranrepl.distribution.without_spark import run_without_spark as distribution_without_spark
 from tranrepl.jobs.requests import DistributionRequest, LogReaderRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.probe import idle_result as idle_log_reader
+from tranrepl.log_reader.without_spark import run_without_spark as log_reader_without_spark
 from tranrepl.spark.shell_submit import submit
 
 MASTER = "local[*]"
@@ -121,8 +121,8 @@ def _run(ends: BenchmarkSite, changes: int) -> tuple[_Task, _Task]:
     topology, publication = ends.site.topology, ends.site.publication
     reading = LogReaderRequest(publication=publication)
     delivering = DistributionRequest(publication=publication, subscription=publication.subscriptions[0].name)
-    read = _task(partial(idle_log_reader, reading, topology), partial(submit, reading, MASTER))
-    delivered = _task(partial(idle_distribution, delivering, topology), partial(submit, delivering, MASTER))
+    read = _task(partial(log_reader_without_spark, reading, topology), partial(submit, reading, MASTER))
+    delivered = _task(partial(distribution_without_spark, delivering, topology), partial(submit, delivering, MASTER))
     if delivered.result.commands != changes:
         raise AssertionError(f"{delivered.result.commands} commands were delivered, {changes} were made")
     return read, delivered

@@ -27,7 +27,7 @@ from tranrepl.errors import ReplicationError
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.reading_past import read_log_past
 from tranrepl.publisher.postgres import slot_messages
-from tranrepl.snapshot import copying, opening, probe
+from tranrepl.snapshot import copying, opening, without_spark
 
 Of = TypeVar("Of")
 Job = Callable[[Site], JobResult]
@@ -99,7 +99,7 @@ SNAPSHOT_OF_WHOLE_TABLES: Job = _take_snapshot_of_whole_tables
 def _take_snapshot_of_key_ranges(site: Site) -> JobResult:
     """Take one that reads the log where it goes on with ranges of an earlier one, with ranges of two pages."""
     spark: Any = SparkHere()
-    probe.InThisProcess.read_log_past = partial(read_log_past, spark, site.topology)
+    without_spark.InThisProcess.read_log_past = partial(read_log_past, spark, site.topology)
     copying.SMALLEST_RANGE, copying.LARGEST_RANGE, opening.LARGE_BYTES = 16_384, 16_384, 0
     return site.take_snapshot()
 

@@ -15,14 +15,14 @@ from support.object_server import Bucket
 from tranrepl.admin.check import check
 from tranrepl.admin.setup import set_up
 from tranrepl.connections import Connection
-from tranrepl.distribution import job as distribution_job, probe as distribution_probe
+from tranrepl.distribution import job as distribution_job, without_spark as distribution_without_spark
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest, ValidationRequest
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader import job as log_reader_job, probe as log_reader_probe
+from tranrepl.log_reader import job as log_reader_job, without_spark as log_reader_without_spark
 from tranrepl.model.names import TableName
 from tranrepl.mysql.session import connect
 from tranrepl.settings.publication import Publication
-from tranrepl.snapshot import job as snapshot_job, probe as snapshot_probe
+from tranrepl.snapshot import job as snapshot_job, without_spark as snapshot_without_spark
 from tranrepl.topology import Topology
 from tranrepl.validation import job as validation_job
 
@@ -86,7 +86,7 @@ class Site:
 
     def probe_log(self) -> JobResult | None:
         """Run the probe alone, before the Spark job; return None where there is something to read."""
-        return log_reader_probe.idle_result(LogReaderRequest(publication=self.publication), self.topology)
+        return log_reader_without_spark.run_without_spark(LogReaderRequest(publication=self.publication), self.topology)
 
     def run_log_reader(self) -> JobResult:
         """Run the Spark job of the log reader alone."""
@@ -102,13 +102,13 @@ class Site:
         request = DistributionRequest(
             publication=self.publication, subscription=subscription, committed_before=committed_before, mode=mode
         )
-        idle = distribution_probe.idle_result(request, self.topology)
+        idle = distribution_without_spark.run_without_spark(request, self.topology)
         return idle or distribution_job.run(self.spark, request, self.connections)
 
     def probe_batches(self, subscription: str) -> JobResult | None:
         """Run the probe alone, before the Spark job; return None where there is something to deliver."""
         request = DistributionRequest(publication=self.publication, subscription=subscription)
-        return distribution_probe.idle_result(request, self.topology)
+        return distribution_without_spark.run_without_spark(request, self.topology)
 
     def run_distribution(self, subscription: str) -> JobResult:
         """Run the Spark job of the delivery alone."""
@@ -118,7 +118,7 @@ class Site:
     def take_snapshot(self, *articles: str, subscription: str = "reporting") -> JobResult:
         """Run `tranrepl snapshot` in this process. Raises what stopped it."""
         request = SnapshotRequest(publication=self.publication, subscription=subscription, articles=articles)
-        taken = snapshot_probe.idle_result(request, self.topology)
+        taken = snapshot_without_spark.run_without_spark(request, self.topology)
         return taken or snapshot_job.run(self.spark, request, self.connections)
 
     def validate(self, subscription: str = "reporting", *, articles: tuple[str, ...] = (), **asked: Any) -> JobResult:

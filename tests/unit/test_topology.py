@@ -68,7 +68,7 @@ def test_a_subscription_that_is_not_in_the_file_is_refused(topology: Topology) -
 
 
 def test_a_delivery_does_not_load_the_publishers_modules() -> None:
-    program = "import sys, tranrepl.distribution.probe; print(*sys.modules)"
+    program = "import sys, tranrepl.distribution.without_spark; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     assert "tranrepl.topology" in loaded
     assert [it for it in loaded if it.startswith("tranrepl.publisher.postgres")] == []

@@ -29,14 +29,14 @@ from tranrepl.cli.output import err, failing_clearly
 from tranrepl.cli.results import raise_first, report
 from tranrepl.cli.run_display import UndeliveredCommands, UnreadLog, showing_run
 from tranrepl.cli.snapshot_display import show_row, showing
-from tranrepl.distribution.probe import idle_result as idle_distribution
+from tranrepl.distribution.without_spark import run_without_spark as distribution_without_spark
 from tranrepl.errors import ErrorReport
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, LogReaderRequest, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, attempt_repeatedly, deliver_with_retry
-from tranrepl.log_reader.probe import idle_result as idle_log_reader
+from tranrepl.log_reader.without_spark import run_without_spark as log_reader_without_spark
 from tranrepl.model.position import Position
-from tranrepl.snapshot.probe import idle_result as idle_snapshot
+from tranrepl.snapshot.without_spark import run_without_spark as snapshot_without_spark
 from tranrepl.spark.application import SparkApplication
 from tranrepl.spark.shell_submit import Request, submit
 from tranrepl.topology import Topology
@@ -151,7 +151,7 @@ def _take_snapshot(topology: Topology, name: str, articles: tuple[str, ...], sub
     request = SnapshotRequest(publication=topology.publication, subscription=name, articles=articles)
     with showing(err, name) as display:
         with _showing(topology, name, partial(show_row, display)):
-            result = attempt_repeatedly(lambda: idle_snapshot(request, topology) or submitted(request))
+            result = attempt_repeatedly(lambda: snapshot_without_spark(request, topology) or submitted(request))
         if result.snapshot:
             display.show(result.snapshot)
         return result
@@ -179,7 +179,7 @@ def _read_log(topology: Topology, submitted: _Submit) -> JobResult:
         return read_and_join(
             topology.publication,
             lambda: topology,
-            lambda: idle_log_reader(request, topology, expect) or submitted(request),
+            lambda: log_reader_without_spark(request, topology, expect) or submitted(request),
         )
 
 
@@ -201,7 +201,7 @@ def _deliver(
         def expect(commands: int) -> None:
             display.expect(UndeliveredCommands(commands))
 
-        return attempt(lambda: idle_distribution(request, topology, expect) or submitted(request))
+        return attempt(lambda: distribution_without_spark(request, topology, expect) or submitted(request))
 
 
 def _deliver_with_retry(topology: Topology, name: str, submitted: _Submit) -> JobResult:

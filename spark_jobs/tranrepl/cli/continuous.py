@@ -23,7 +23,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt_repeatedly, keep_running, may_succeed_serially
 from tranrepl.jobs.shutdown import Shutdown, ShutdownRequest, shut_down_by_signals
 from tranrepl.settings.loading import load_publication
-from tranrepl.snapshot.probe import idle_result as idle_snapshot
+from tranrepl.snapshot.without_spark import run_without_spark as snapshot_without_spark
 from tranrepl.spark.application import SparkApplication, with_cores_for_agents
 from tranrepl.topology import Topology
 
@@ -202,7 +202,7 @@ class _Agents:
         def take() -> JobResult:
             if self._is_taken_by_others(name):
                 return JobResult()
-            idle = idle_snapshot(request, self.topology)
+            idle = snapshot_without_spark(request, self.topology)
             if idle is not None:
                 return idle
             self._display.say(name, "taking its snapshot")

@@ -14,8 +14,8 @@ from tranrepl.connections import Connection
 from tranrepl.distribution.draining import DeliveryDraining
 from tranrepl.distribution.following import BatchFollowing
 from tranrepl.distribution.opening import OpenDistribution, open_distribution
-from tranrepl.distribution.probe import is_deliverable
 from tranrepl.distribution.sequences import follow_sequences
+from tranrepl.distribution.without_spark import is_deliverable
 from tranrepl.distributor.database import DeliveryState, DistributionDatabase, StateAfter
 from tranrepl.distributor.notifications import Listener
 from tranrepl.errors import SNAPSHOT_NOT_AVAILABLE, ConfigurationError

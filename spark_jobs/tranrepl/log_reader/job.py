@@ -20,8 +20,8 @@ from tranrepl.log_reader.draining import LogDraining
 from tranrepl.log_reader.following import LogFollowing
 from tranrepl.log_reader.log_handover import is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.probe import pass_over
 from tranrepl.log_reader.tracer_tokens import claim_token, post_token
+from tranrepl.log_reader.without_spark import pass_over
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.publisher import say_nothing
 from tranrepl.spark.lasting_task import Ending, LastingTask, Why

@@ -10,7 +10,7 @@ from tranrepl.errors import ARTICLE_DOES_NOT_EXIST, ErrorKind, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.jobs.retry import attempt, may_pass
-from tranrepl.log_reader import job, probe
+from tranrepl.log_reader import job, without_spark
 from tranrepl.model.position import FIRST_POSITION, Position
 from tranrepl.topology import Topology
 
@@ -49,4 +49,4 @@ def read_log_past(spark: SparkSession, topology: Topology, database: Distributio
 
 def _read_log(spark: SparkSession, topology: Topology) -> JobResult:
     request = LogReaderRequest(publication=topology.publication)
-    return probe.idle_result(request, topology) or job.run(spark, request, topology.connections)
+    return without_spark.run_without_spark(request, topology) or job.run(spark, request, topology.connections)

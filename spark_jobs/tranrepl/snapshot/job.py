@@ -15,7 +15,7 @@ from tranrepl.publisher.snapshot import TableRange
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.initialization import LostTasksError
 from tranrepl.snapshot.opening import open_snapshot, open_waiting
-from tranrepl.snapshot.probe import recorded
+from tranrepl.snapshot.without_spark import recorded
 from tranrepl.topology import Topology
 
 if TYPE_CHECKING:

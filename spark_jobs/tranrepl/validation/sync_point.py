@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tranrepl.connections import Connection
-from tranrepl.distribution import job as distribution_job, probe as distribution_probe
+from tranrepl.distribution import job as distribution_job, without_spark as distribution_without_spark
 from tranrepl.distribution.opening import OpenDistribution
 from tranrepl.errors import ErrorKind, ErrorReport, FencedError, TransientError
 from tranrepl.jobs.requests import ApplyMode, DistributionRequest, ValidationRequest
@@ -120,7 +120,7 @@ class SyncPoint:
             mode=mode,
             deliver_stopped=True,
         )
-        idle = distribution_probe.idle_result(request, self.topology)
+        idle = distribution_without_spark.run_without_spark(request, self.topology)
         result = idle or distribution_job.run(self.spark, request, self.topology.connections)
         self.delivered.append(result)
         return result

@@ -33,7 +33,7 @@ from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.requests import Repair, SnapshotRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.settings.publication import Article, SyncType
-from tranrepl.snapshot.probe import idle_result
+from tranrepl.snapshot.without_spark import run_without_spark
 from tranrepl.topology import Topology
 
 _TABLES = (
@@ -172,9 +172,8 @@ def test_tables_join_while_continuous_agents_run(
     said: list[str] = []
 
     def take_snapshot(name: str) -> JobResult:
-        return (
-            idle_result(SnapshotRequest(publication=site.publication, subscription=name), site.topology) or JobResult()
-        )
+        request = SnapshotRequest(publication=site.publication, subscription=name)
+        return run_without_spark(request, site.topology) or JobResult()
 
     def arrived(table: str, rows: int) -> bool:
         return table in _copied(site) and len(_copied(site)[table]) == rows

@@ -10,7 +10,7 @@ import pytest
 from conftest import DatabasesFactory
 from support.site import Site
 from tranrepl.jobs.requests import LogReaderRequest
-from tranrepl.log_reader import probe as log_reader_probe
+from tranrepl.log_reader import without_spark as log_reader_without_spark
 
 VENDOR = """CREATE TABLE vendor (vendor_id int PRIMARY KEY, account_number varchar(15) NOT NULL, name varchar(50),
     credit_rating smallint, url text)"""
@@ -46,7 +46,7 @@ def test_what_takes_long_to_look_through_is_read(
     request = LogReaderRequest(publication=site.publication)
     with monkeypatch.context() as patched:
         patched.setattr("tranrepl.publisher.postgres.log_probe._PROBE_SECONDS", 0.01)
-        assert log_reader_probe.idle_result(request, site.topology) is None
-    passed_over = log_reader_probe.idle_result(request, site.topology)
+        assert log_reader_without_spark.run_without_spark(request, site.topology) is None
+    passed_over = log_reader_without_spark.run_without_spark(request, site.topology)
     assert passed_over is not None
     assert passed_over.commands == 0

@@ -17,7 +17,7 @@ from support.in_process import read_commands
 from support.site import Site, execute
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
-from tranrepl.log_reader.probe import idle_result
+from tranrepl.log_reader.without_spark import run_without_spark
 from tranrepl.publisher.postgres import log_probe, message_secret, slot as slots
 
 _ROWS = 60_000
@@ -124,11 +124,11 @@ def test_messages_of_other_programs_are_passed_over(site_at: SiteAt, server: str
     for _ in range(3):
         site.at_publisher(*_OTHERS_MESSAGES)
     request = LogReaderRequest(publication=site.topology.publication)
-    assert idle_result(request, site.topology) is not None
+    assert run_without_spark(request, site.topology) is not None
     # Not one by one.
     assert len(looks) < 10
     site.at_publisher(*_OTHERS_MESSAGES, "INSERT INTO t VALUES (1, 'x')")
-    assert idle_result(request, site.topology) is None
+    assert run_without_spark(request, site.topology) is None
 
 
 @pytest.mark.parametrize("prefix", ["tranrepl.schema", "tranrepl.script"])

@@ -22,7 +22,7 @@ from tranrepl.admin.cleanup import clean_up
 from tranrepl.failpoint import Failpoint
 from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.publisher.snapshot import TableRange
-from tranrepl.snapshot import copying, probe
+from tranrepl.snapshot import copying, without_spark
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.job import OnSpark
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
@@ -247,7 +247,7 @@ def test_a_server_that_crashes_and_a_job_on_spark_that_goes_on(
     world.write(50)
     committed: list[int] = []
     monkeypatch.setattr(OnSpark, "__call__", _counting(OnSpark.__call__, committed))
-    monkeypatch.setattr(probe, "SMALL_BYTES", 0)
+    monkeypatch.setattr(without_spark, "SMALL_BYTES", 0)
     for name in ("SMALLEST_RANGE", "LARGEST_RANGE"):
         monkeypatch.setattr(copying, name, 16_384)
     (ranges,) = execute(

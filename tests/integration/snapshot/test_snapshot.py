@@ -27,7 +27,7 @@ from tranrepl.jobs.requests import SnapshotRequest
 from tranrepl.publisher.postgres.lsn import lsn_number
 from tranrepl.publisher.snapshot import TableRange
 from tranrepl.settings.publication import Publication
-from tranrepl.snapshot import copying, job, probe
+from tranrepl.snapshot import copying, job, without_spark
 from tranrepl.snapshot.copying import CopiedRange, RangeCopy
 from tranrepl.snapshot.reinitialization import mark_for_reinitialization
 from tranrepl.topology import Topology
@@ -167,7 +167,7 @@ def test_whom_a_snapshot_waits_for_is_in_the_history(databases: DatabasesFactory
 def test_a_job_on_spark_goes_on_where_a_worker_was_killed(
     databases: DatabasesFactory, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "SMALL_BYTES", 0)
+    monkeypatch.setattr(without_spark, "SMALL_BYTES", 0)
     monkeypatch.setattr(copying, "SMALLEST_RANGE", 16_384)
     monkeypatch.setattr(copying, "LARGEST_RANGE", 16_384)
     site = vendors_and_orders(databases(), tmp_path)

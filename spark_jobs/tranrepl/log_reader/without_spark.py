@@ -1,4 +1,4 @@
-"""Before a log reader job is started: is there anything to read?"""
+"""A run of the log reader that needs no Spark: there is nothing to read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @garbage_collection.paused()
-def idle_result(
+def run_without_spark(
     request: LogReaderRequest,
     topology: Topology,
     expect: Callable[[Position, Position], object] = lambda *_: None,

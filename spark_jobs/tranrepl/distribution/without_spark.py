@@ -1,4 +1,4 @@
-"""Before a distribution job is started: is there anything to deliver?"""
+"""A delivery that needs no Spark: there is nothing to deliver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tranrepl.jobs.results import JobResult
 from tranrepl.topology import Topology
 
 
-def idle_result(
+def run_without_spark(
     request: DistributionRequest,
     topology: Topology,
     expect: Callable[[int], object] = lambda _: None,

@@ -1,4 +1,4 @@
-"""Before a snapshot job is started: does the subscription wait for one, and is it worth a Spark job?"""
+"""A snapshot that needs no Spark: no article waits for one, or their tables are small."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL_BYTES = 64 * 1024 * 1024
 """Tables of this size together are copied sooner than Spark has started."""
 
 
-def idle_result(request: SnapshotRequest, topology: Topology) -> JobResult | None:
+def run_without_spark(request: SnapshotRequest, topology: Topology) -> JobResult | None:
     """Return the finished result where no article waits for a snapshot, or all of them together were small and are
     copied now; return None where a Spark job is needed.
 
