@@ -67,9 +67,9 @@ class StoredHistory:
             record = database.publications.get(self._site.publication.publication)
             for part in [rows] if together else _batches(rows):
                 record = self._register(database, record, part)
-            self._pass_over(database, record)
+            self._move_log(database, record)
 
-    def _pass_over(self, database: DistributionDatabase, record: PublicationRecord) -> None:
+    def _move_log(self, database: DistributionDatabase, record: PublicationRecord) -> None:
         """Let the real log end behind what was made, and the slot stand there."""
         self._site.at_publisher("SELECT pg_switch_wal()", "SELECT pg_logical_emit_message(false, 'test', '')")
         with self._site.topology.publisher("test") as publisher:

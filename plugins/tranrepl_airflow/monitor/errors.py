@@ -91,7 +91,7 @@ class ShownError(BaseModel):
             xact_seqno=f"0x{report.xact_seqno}" if report.xact_seqno else None,
             command_id=report.command_id,
             damaged_batch=report.damaged_batch,
-            skipped=error.skipped or error.passed_over,
+            skipped=error.skipped or error.skipped_by_hand,
             healed=error.healed,
             acknowledged_at=error.acknowledged_at,
             acknowledged_by=error.acknowledged_by,

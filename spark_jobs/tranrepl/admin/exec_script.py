@@ -19,7 +19,7 @@ class WrittenScript:
 
     name: str
     runs_at: tuple[str, ...]
-    passed_over_at: tuple[str, ...]
+    not_run_at: tuple[str, ...]
     """With the Subscriber's database, in words."""
 
 
@@ -61,7 +61,7 @@ def exec_script(topology: Topology, file: Path) -> WrittenScript:
         for it in dialects.values():
             it.refuse_script(text)
         script = Script(publication=publisher.name, name=file.name, sql=text)
-        # First: the log reader passes over a script that is not written down.
+        # First: the log reader ignores a script that is not written down.
         database.scripts.add(record, script.digest)
         try:
             publisher.write_script(script)

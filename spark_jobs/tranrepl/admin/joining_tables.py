@@ -179,7 +179,7 @@ def publish_new_tables(
     """Set up tables that are not published yet and that a pattern with `new_tables: join` means; report those of other
     patterns. Return whether any were set up.
 
-    Tables that cannot be published are passed over, as setup does, which says why, as `say_unfit` is told; so are those
+    Tables that cannot be published are left out, as setup does, which says why, as `say_unfit` is told; so are those
     that were `published`, to which those that are now are added: an edited file has taken them out since. Nothing is
     set up before setup was, where that would do anything else, or while the log reader waits for a person. Raises
     ReplicationError.

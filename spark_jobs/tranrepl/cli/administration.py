@@ -132,11 +132,11 @@ def execute(
 
     Like SQL Server's sp_addscriptexec: for grants, indexes and views. It
     runs once at each, with the transaction's rows and the watermark, when
-    the delivery comes to it. Subscribers of other databases pass over it.
+    the delivery comes to it. Subscribers of other databases do not run it.
     """
     with failing_clearly():
         written = exec_script(load(file), sql)
-    warn([f"not run at {it}: only PostgreSQL Subscribers run scripts" for it in written.passed_over_at])
+    warn([f"not run at {it}: only PostgreSQL Subscribers run scripts" for it in written.not_run_at])
     where = ", ".join(written.runs_at) or "no Subscriber"
     out.print(f"script {written.name} is in the Publisher's log; it runs at: {where}", highlight=False, markup=False)
 

@@ -24,7 +24,7 @@ from tranrepl.distribution.plan import (
     deliverable_again,
     groups,
 )
-from tranrepl.distribution.recording import ReportedRun, SkippedCommands, to_be_passed
+from tranrepl.distribution.recording import ReportedRun, SkippedCommands, watermark_behind
 from tranrepl.distribution.stored_batches import (
     Checked,
     Commands,
@@ -158,12 +158,12 @@ class DeliveryDraining:
             self.leave_out(opened.left_out(deliver_stopped=compared))
         return done
 
-    def _pass_over(self, group: Group, total: JobResult) -> JobResult:
+    def _move_watermark(self, group: Group, total: JobResult) -> JobResult:
         """Set the watermark where a group ended in commands that were left out, or in tracer tokens: nobody else
         does."""
         last, watermark = group.batches[-1].last_xact_seqno, bytes.fromhex(total.last_xact_seqno or "")
         leaves_out = bool(self._left_out)
-        to = to_be_passed(self.tracers.pending, watermark, last, group.before, leaves_out=leaves_out)
+        to = watermark_behind(self.tracers.pending, watermark, last, group.before, leaves_out=leaves_out)
         if to is not None:
             self._opened.subscriber.move_watermark(watermark, to)
         if self.tracers.pending:
@@ -240,7 +240,7 @@ class DeliveryDraining:
             if group.batches[-1].log_bytes:
                 # Of a change that setup stored, the time is that of the transaction before.
                 total = total.model_copy(update={"latency_ms": latency_ms(group.batches[-1].last_commit_time)})
-            total = self._pass_over(group, total)
+            total = self._move_watermark(group, total)
             self._record_progress(total)
         return total
 

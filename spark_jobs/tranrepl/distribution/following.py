@@ -18,7 +18,7 @@ from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, RECORD_SECONDS
 from tranrepl.connections import Connection
 from tranrepl.distribution.delivery import Delivery, deliver_few
 from tranrepl.distribution.latency import RegisteredBatches
-from tranrepl.distribution.recording import TracerArrivals, to_be_passed
+from tranrepl.distribution.recording import TracerArrivals, watermark_behind
 from tranrepl.distribution.stored_range import LeftOut, StoredRange
 from tranrepl.distributor.batch_files import is_small, require_all_commands
 from tranrepl.distributor.database import (
@@ -249,11 +249,11 @@ class _Follower:
         result.raise_error()
         if batches[-1].log_bytes:
             self._total = self._total.model_copy(update={"latency_ms": latency_ms(batches[-1].last_commit_time)})
-        self._pass_over(tokens, last, leaves_out=bool(left_out))
+        self._move_watermark(tokens, last, leaves_out=bool(left_out))
 
-    def _pass_over(self, tokens: Sequence[PendingToken], last: bytes, *, leaves_out: bool) -> None:
+    def _move_watermark(self, tokens: Sequence[PendingToken], last: bytes, *, leaves_out: bool) -> None:
         """Set the watermark where the batches ended in commands that were left out, or in tracer tokens."""
-        to = to_be_passed(tokens, self._watermark, last, None, leaves_out=leaves_out)
+        to = watermark_behind(tokens, self._watermark, last, None, leaves_out=leaves_out)
         if to is not None:
             it = self._following.delivery
             with dialect_of(it.connection).subscriber(it.connection, it.key, "tranrepl distribution") as subscriber:

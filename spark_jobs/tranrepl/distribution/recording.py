@@ -117,17 +117,17 @@ class TracerArrivals:
             record_arrivals(session, self.subscription_id, arrived)
 
 
-def to_be_passed(
+def watermark_behind(
     pending: Sequence[PendingToken], watermark: bytes, last: bytes, before: bytes | None, *, leaves_out: bool
 ) -> bytes | None:
     """Return where to set the watermark after commands up to `last`, of which those before `before`, were applied: they
     may end in tracer tokens, or, where it `leaves_out` some, in commands of which nobody sets it. None: it is there."""
     if leaves_out and before is None and watermark < last:
         return last
-    return _last_passed(pending, watermark, last, before)
+    return _last_token(pending, watermark, last, before)
 
 
-def _last_passed(pending: Sequence[PendingToken], after: bytes, last: bytes, before: bytes | None) -> bytes | None:
+def _last_token(pending: Sequence[PendingToken], after: bytes, last: bytes, before: bytes | None) -> bytes | None:
     """Return the last token's `xact_seqno` among those after one transaction, up to another, and before a third if it
     is given; None where there is none."""
     passed = [

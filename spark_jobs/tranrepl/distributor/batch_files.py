@@ -69,7 +69,7 @@ def _require_own(
     record: PublicationRecord, batch: Batch, commands: int, ends: Callable[[], tuple[bytes, bytes]]
 ) -> None:
     """Raise ConfigurationError where a batch has other than so many commands, or those of other transactions: they
-    would be passed over as not of the range that is delivered."""
+    would be left out as not of the range that is delivered."""
     if commands != batch.commands:
         raise damaged(record, batch, f"it holds {commands} commands, {batch.commands} are registered")
     first, last = ends() if commands else (batch.first_xact_seqno, batch.last_xact_seqno)

@@ -85,7 +85,7 @@ class _Follower:
     record: PublicationRecord
     total: JobResult
     _began_at: float = field(default_factory=time.monotonic)
-    _passed_over_at: float = field(default_factory=time.monotonic)
+    _registered_at: float = field(default_factory=time.monotonic)
     _recorded_at: float = field(default_factory=time.monotonic)
     _recorded: int = 0
     _full: int = 0
@@ -129,7 +129,7 @@ class _Follower:
         if stream.arrived_at is None:
             if stream.arrived_bytes > _MOST_BYTES:
                 return Why.UNUSUAL
-            self._pass_over(stream)
+            self._register_empty_log(stream)
             self.driver.wait(
                 min(self.following.polling_interval, _IDLE_SECONDS), stream.fileno(), self.listener.fileno()
             )
@@ -183,13 +183,13 @@ class _Follower:
                 discard(self.record.store, [stored.folder])
             raise
         reach(Failpoint.REGISTERED)
-        self._passed_over_at = time.monotonic()
+        self._registered_at = time.monotonic()
         stream.confirm(end)
 
-    def _pass_over(self, stream: OpenLogStream) -> None:
-        """Let the log go where it has nothing for us."""
+    def _register_empty_log(self, stream: OpenLogStream) -> None:
+        """Register and confirm log that has nothing for us, now and then."""
         position = stream.read_to
-        if position is None or time.monotonic() - self._passed_over_at < self.following.polling_interval:
+        if position is None or time.monotonic() - self._registered_at < self.following.polling_interval:
             return
         self._register(stream, position)
 

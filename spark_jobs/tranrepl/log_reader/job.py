@@ -21,7 +21,7 @@ from tranrepl.log_reader.following import LogFollowing
 from tranrepl.log_reader.log_handover import is_in_use
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.tracer_tokens import claim_token, post_token
-from tranrepl.log_reader.without_spark import pass_over
+from tranrepl.log_reader.without_spark import register_empty_log
 from tranrepl.publisher.log_range import SchemaReading
 from tranrepl.publisher.publisher import say_nothing
 from tranrepl.spark.lasting_task import Ending, LastingTask, Why
@@ -210,7 +210,7 @@ class LogReaderRun(AgentRun):
             before, up_to = up_to, opened.publisher.readable_end_of_log(say_nothing)
             if up_to == before:
                 continue
-            record, found = pass_over(opened, record, self.database.articles.registered(record), up_to)
+            record, found = register_empty_log(opened, record, self.database.articles.registered(record), up_to)
             if found or record.articles_version != self._version:
                 return
 

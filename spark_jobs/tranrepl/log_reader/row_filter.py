@@ -26,7 +26,7 @@ def filtered(changes: Changes, sets: Sequence[ChangeSet], filters: RowFilters) -
     try:
         matches = list(_matches(changes.buffer, sets, filters))
     except UnclearRowsError as unclear:
-        sets = _without_passed_over(changes, sets, unclear)
+        sets = _without_ignored(changes, sets, unclear)
         matches = list(_matches(changes.buffer, sets, filters))
     yield from _published(sets, matches)
 
@@ -64,7 +64,7 @@ def _matches(buffer: Buffer, sets: Sequence[ChangeSet], filters: RowFilters) -> 
     return zip(parts[0::2], parts[1::2], strict=True)
 
 
-def _without_passed_over(changes: Changes, sets: Sequence[ChangeSet], unclear: UnclearRowsError) -> list[ChangeSet]:
+def _without_ignored(changes: Changes, sets: Sequence[ChangeSet], unclear: UnclearRowsError) -> list[ChangeSet]:
     """Return the article's changes without those that are unclear, which were committed before the article was begun
     again. Raises RefusedChange at the first other one."""
     counts = [0 if image is None else len(image.starts) for it in sets for image in (it.before, it.after)]
@@ -76,8 +76,8 @@ def _without_passed_over(changes: Changes, sets: Sequence[ChangeSet], unclear: U
             if len(image):
                 rows |= image
         committed = changes.transactions.seqno[changes.transactions.of(it.places)]
-        passed_over = (committed > 0) & (committed <= int.from_bytes(it.article.begins_after.value, "big"))
-        refused = np.flatnonzero(rows & ~passed_over)
+        ignored = (committed > 0) & (committed <= int.from_bytes(it.article.begins_after.value, "big"))
+        refused = np.flatnonzero(rows & ~ignored)
         if len(refused):
             raise _refusal(it, int(it.places[refused[0]]), unclear.reason)
         left.append(it.rows(np.flatnonzero(~rows)))

@@ -35,7 +35,7 @@ def run_without_spark(
     """Return the finished result of a run that has nothing to read, recorded in the history; return None where there is
     something, which takes a Spark job: `expect` is called with the log's range.
 
-    The log is passed over up to now, so that an idle publication never holds the Publisher's log.
+    The log up to now is registered and confirmed, so that an idle publication never holds the Publisher's log.
     Raises ReplicationError; that the Publisher cannot be reached is in the history, as where a Spark job meets it.
     """
     clock = time.perf_counter()
@@ -55,12 +55,12 @@ def run_without_spark(
         # Before the articles are read, as in `LogDraining`.
         up_to = opened.publisher.readable_end_of_log(notices.append)
         articles = [] if is_compared else opened.database.articles.active(request.publication, opened.record)
-        record, found_change = pass_over(opened, opened.record, articles, up_to)
+        record, found_change = register_empty_log(opened, opened.record, articles, up_to)
         if not (found_change or is_compared) and request.publication.replicate_ddl and differing(opened, articles):
             # The log may announce that after where it was looked at.
             up_to = max(up_to, opened.publisher.readable_end_of_log(say_nothing))
             articles = opened.database.articles.active(request.publication, opened.record)
-            record, found_change = pass_over(opened, record, articles, up_to)
+            record, found_change = register_empty_log(opened, record, articles, up_to)
         empty_up_to = record.registered_to or FIRST_POSITION
         if found_change:
             expect(empty_up_to, up_to)
@@ -112,11 +112,11 @@ def _record(topology: Topology, request: LogReaderRequest, result: JobResult) ->
         database.history.record_log_reader(database.publications.get(request.publication.publication), result)
 
 
-def pass_over(
+def register_empty_log(
     opened: OpenLogReader, record: PublicationRecord, articles: Sequence[RegisteredArticle], up_to: Position
 ) -> tuple[PublicationRecord, bool]:
-    """Pass over the log up to there, or up to its first change. Returns what is registered then, and whether there was
-    a change."""
+    """Register and confirm the log up to there, or to its first change. Returns what is registered then, and whether
+    there was one."""
     ask = partial(asking_for_the_log, opened.database, record.publication_id)
     while True:
         probe = ask(partial(opened.publisher.probe, articles, record.registered_to or FIRST_POSITION, up_to))

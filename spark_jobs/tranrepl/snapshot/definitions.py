@@ -78,7 +78,7 @@ def _require_columns(publisher: Publisher, it: SnapshotArticle, table: TableDesc
 
 def _require_definition(publisher: Publisher, it: SnapshotArticle, table: TableDescription) -> None:
     """Raise TransientError where the log reader will register another definition for what the table is already. Its
-    change comes before the snapshot, and so is passed over: none that follows would begin with the table's."""
+    change comes before the snapshot, and so is not delivered: none that follows would begin with the table's."""
     known, now = it.article.source_definition, table.definition
     if known is None or now is None or publisher.schema_changes.why_not_captured() is not None:
         return

@@ -23,7 +23,7 @@ def test_a_subscriber_of_another_database_passes_over_a_script(databases: Databa
     script.write_text("CREATE VIEW seen AS SELECT id FROM t")
     site.at_publisher("INSERT INTO t VALUES (1)")
     written = exec_script(site.topology, script)
-    assert (written.runs_at, written.passed_over_at) == ((), ("local (SQLite)",))
+    assert (written.runs_at, written.not_run_at) == ((), ("local (SQLite)",))
     site.at_publisher("INSERT INTO t VALUES (2)")
     delivered = site.run()
     assert any("script views.sql at 0x" in it and "was not run" in it for it in delivered.notices)

@@ -65,7 +65,7 @@ class LastError(ErrorReport):
             **error.report.model_dump(exclude={"command"}),
             time=error.time,
             healed=error.healed,
-            skipped=error.skipped or error.passed_over,
+            skipped=error.skipped or error.skipped_by_hand,
             acknowledged_at=error.acknowledged_at,
             acknowledged_by=error.acknowledged_by,
             next_steps=tuple(step_lines(error.report, place)) if error.unresolved else (),
@@ -144,7 +144,7 @@ class SubscriptionStatus(BaseModel):
     watermark: str | None = None
     """The Subscriber's; where that gave no answer, as the last run recorded it."""
     undelivered_transactions: int | None = None
-    """Stored after the watermark. What a snapshot on its way has in it, and will be passed over, is among them."""
+    """Stored after the watermark. What a snapshot on its way has in it, and no delivery will apply, is among them."""
     undelivered_commands: int | None = None
     undelivered_at_most: bool = False
     """The store cannot be read from here: what the watermark is inside of counts as a whole."""

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tranrepl.distributor.database.connection import DatabaseConnection, writable
-from tranrepl.distributor.database.healing import ended_well, healed, passed_over, stopped_snapshot
+from tranrepl.distributor.database.healing import ended_well, healed, skipped_by_hand, stopped_snapshot
 from tranrepl.distributor.database.publications import PublicationRecord
 from tranrepl.distributor.database.subscriptions import SubscriptionRecord
 from tranrepl.distributor.tables import msrepl_errors, mssubscriptions
@@ -30,7 +30,7 @@ class RecordedError:
     """Whether the command was left out, as `skip_errors` says."""
     healed: bool
     """Whether it is over (`tranrepl.distributor.database.healing`)."""
-    passed_over: bool
+    skipped_by_hand: bool
     """Whether an administrator has skipped its transaction since."""
     acknowledged_at: datetime | None
     acknowledged_by: str | None
@@ -185,7 +185,7 @@ def _read(
     query = (
         sa.select(msrepl_errors, subscription.subscription_id)
         .add_columns(stopped_snapshot().label("of_snapshot"), ended_well().label("ended_well"))
-        .add_columns(passed_over().label("passed_over"))
+        .add_columns(skipped_by_hand().label("skipped_by_hand"))
         .select_from(msrepl_errors.outerjoin(mssubscriptions, is_its))
         .where(chosen)
         .order_by(errors.id.desc())
@@ -218,7 +218,7 @@ def _error(row: sa.Row[Any], *, is_healed: bool) -> RecordedError:
         time=row.time,
         skipped=row.skipped,
         healed=is_healed,
-        passed_over=row.passed_over,
+        skipped_by_hand=row.skipped_by_hand,
         acknowledged_at=row.acknowledged_at,
         acknowledged_by=row.acknowledged_by,
     )

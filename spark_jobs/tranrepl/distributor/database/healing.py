@@ -193,7 +193,7 @@ def _newest_good(history: sa.Table, mine: sa.ColumnElement[bool]) -> sa.ScalarSe
     return newest.correlate(msrepl_errors, mssubscriptions).scalar_subquery()
 
 
-def passed_over() -> sa.ColumnElement[bool]:
+def skipped_by_hand() -> sa.ColumnElement[bool]:
     """Return whether an administrator has skipped the transaction of a row of `msrepl_errors` since."""
     errors, history = msrepl_errors.c, msdistribution_history.c
     run = sa.exists().where(

@@ -61,7 +61,7 @@ class MessageReading:
     publication: str
     name: str
     schema: SchemaReading | None = None
-    """None: definitions are passed over."""
+    """None: definitions are ignored."""
     scripts: Sequence[str] = ()
     """Digests of scripts that may be in the log."""
 

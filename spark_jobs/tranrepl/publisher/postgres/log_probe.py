@@ -1,6 +1,6 @@
 """A look at the log before it is read: does it hold anything for us, a change of a published table or a message?
 
-Other programs write messages into the log too. They are counted by the server, and passed over.
+Other programs write messages into the log too. They are counted by the server, and ignored.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class _BatchReading:
         self.batch.changes.append(FoundChange(index, change))
         self.batch.definitions.append(FoundDefinition(index, None, _notices(change.source, change.notes)))
         for object_id in self.tables.articles.of_article(article):
-            self._use(index, Layout(article, object_id, 0, _NOWHERE, passed_over_to=_FOREVER))
+            self._use(index, Layout(article, object_id, 0, _NOWHERE, ignored_to=_FOREVER))
         self.tables.articles.remove(article)
 
     def _change_article(self, index: int, altered: Altered, commit_lsn: int, schema: SchemaMessages) -> None:

@@ -64,7 +64,7 @@ class PublishedRelations:
         The publication has nothing but the articles' tables, and what it had before its file was changed.
         """
         for article in self._partitioned.values():
-            if not _is_passed_over(article, commit_lsn) and fits(article, relation):
+            if not _is_ignored(article, commit_lsn) and fits(article, relation):
                 name = relation.name_of(article)
                 return RelationMismatch(
                     article,
@@ -87,7 +87,7 @@ class PublishedRelations:
                 named[article.source_object_id].append(object_id)
         for root, emptied in named.items():
             article = self._partitioned[root]
-            if _is_passed_over(article, commit_lsn):
+            if _is_ignored(article, commit_lsn):
                 continue
             if self._are_all(article, emptied) or not _is_replicated(article):
                 # Any of them stands for the table: the log announces each, and not the table itself.
@@ -132,7 +132,7 @@ def _is_replicated(article: RegisteredArticle) -> bool:
     return article.truncate is Truncation.REPLICATE and removes_rows(article)
 
 
-def _is_passed_over(article: RegisteredArticle, commit_lsn: int) -> bool:
+def _is_ignored(article: RegisteredArticle, commit_lsn: int) -> bool:
     return article.begins_after != FIRST_POSITION and commit_lsn <= lsn_of(article.begins_after)
 
 

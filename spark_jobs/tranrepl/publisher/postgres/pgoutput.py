@@ -101,9 +101,9 @@ class PgOutputDecoder:
     relations: PublishedRelations
     limits: Limits
     schema: SchemaMessages | None = None
-    """None: messages of schema changes are passed over."""
+    """None: messages of schema changes are ignored."""
     readers: Sequence[MessageReader] = ()
-    """Those of messages that become commands of no article; all others are passed over."""
+    """Those of messages that become commands of no article; all others are ignored."""
     secrets: Collection[MessageSecret] = ()
     transactions: int = field(default=0, init=False)
     message_bytes: int = field(default=0, init=False)
@@ -185,8 +185,8 @@ class PgOutputDecoder:
         messages, operations, object_ids, tuples = _change_messages(buffer, kinds, starts, others)
         layouts = tables.layouts
         layout_of_row = _layouts_of_rows(messages, object_ids, layouts)
-        if any(layout.passed_over_to or layout.problem for _, layout in layouts):
-            layout_of_row = self._without_passed_over(buffer, kinds, starts, messages, layout_of_row, layouts)
+        if any(layout.ignored_to or layout.problem for _, layout in layouts):
+            layout_of_row = self._without_ignored(buffer, kinds, starts, messages, layout_of_row, layouts)
         sets = [
             _read_changes(buffer, layouts[index][1], operation, rows, tuples[rows])
             for (index, operation), rows in _groups(layout_of_row, operations, np.flatnonzero(layout_of_row >= 0))
@@ -198,7 +198,7 @@ class PgOutputDecoder:
         sent = [PlacedMessage(at, it.operation, it.text) for at, it in zip(places, messages_of_ours, strict=True)]
         return Changes(buffer, [it for it in sets if len(it.places)], transactions, placed, sent)
 
-    def _without_passed_over(
+    def _without_ignored(
         self,
         buffer: Buffer,
         kinds: Bytes,
@@ -209,9 +209,9 @@ class PgOutputDecoder:
     ) -> Ints:
         begins = np.flatnonzero(kinds == ord("B"))
         commit_lsn = np.concatenate([[self._open_lsn], buffer.uint64(starts[begins] + 1)])
-        passed_over_to = np.array([*(layout.passed_over_to for _, layout in layouts), 0], dtype=np.int64)
-        passed_over = commit_lsn[np.searchsorted(begins, messages)] <= passed_over_to[layout_of_row]
-        left = np.where(passed_over, -1, layout_of_row)
+        ignored_to = np.array([*(layout.ignored_to for _, layout in layouts), 0], dtype=np.int64)
+        ignored = commit_lsn[np.searchsorted(begins, messages)] <= ignored_to[layout_of_row]
+        left = np.where(ignored, -1, layout_of_row)
         for index in np.unique(left[left >= 0]).tolist():
             if (problem := layouts[index][1].problem) is not None:
                 source = layouts[index][1].article.source

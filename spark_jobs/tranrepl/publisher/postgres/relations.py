@@ -62,8 +62,8 @@ class Layout:
     """The relation: the article's table, or a partition of it."""
     tuple_columns: int
     positions: Ints
-    passed_over_to: int = 0
-    """LSN at which the article was reinitialized: changes committed before it that do not fit are skipped."""
+    ignored_to: int = 0
+    """LSN at which the article was reinitialized: changes committed before it that do not fit are ignored."""
     problem: str | None = None
     """Why changes after that cannot be read."""
 
@@ -102,7 +102,7 @@ def fits(article: RegisteredArticle, relation: Relation) -> bool:
 
 
 def _fit(article: RegisteredArticle, relation: Relation) -> Layout | RelationMismatch:
-    """Find the article's columns in the relation. Columns that the article does not publish are passed over."""
+    """Find the article's columns in the relation. Columns that the article does not publish are ignored."""
     places = {column.name: place for place, column in enumerate(relation.columns)}
     positions = []
     for column in article.columns:
@@ -125,11 +125,11 @@ def _fit(article: RegisteredArticle, relation: Relation) -> Layout | RelationMis
 def _fit_before_beginning(
     fitting: Layout | RelationMismatch, article: RegisteredArticle, relation: Relation
 ) -> Layout | RelationMismatch:
-    """Return a layout that passes over changes which cannot be read, where the article's new beginning has them in
+    """Return a layout that ignores changes which cannot be read, where the article's new beginning has them in
     it."""
     if isinstance(fitting, Layout):
         lacking = may_lack_values(article, relation.replica_identity)
-        return replace(fitting, passed_over_to=lsn_of(article.begins_after)) if lacking else fitting
+        return replace(fitting, ignored_to=lsn_of(article.begins_after)) if lacking else fitting
     nowhere = np.zeros(0, dtype=np.int64)
     return Layout(
         article, relation.object_id, len(relation.columns), nowhere, lsn_of(article.begins_after), fitting.problem

@@ -311,7 +311,7 @@ _SECONDS = 2.0
 def advance_restart_lsn(session: Session, slot: str) -> None:
     """Let `restart_lsn` follow to what is confirmed, where it is far behind.
 
-    To pass over the log is cheaper than to decode it again, most of all where it is one large transaction. What a
+    Advancing the slot is cheaper than decoding that log again, most of all where it is one large transaction. What a
     transaction that is still open needs stays.
     """
     if not _is_worth_it(session, slot):

@@ -197,7 +197,7 @@ def _ranges(
     connection: AdbcConnection, slot: str, copy: str, ranges: Sequence[tuple[int, int]]
 ) -> Iterator[pa.BinaryArray | None]:
     for first, last in ranges:
-        _execute(connection, _pass_over(copy, first))
+        _execute(connection, _advance_copy(copy, first))
         with _rows(connection, _read_range(slot, copy, last)) as batches:
             for batch in batches:
                 yield batch.column(0)
@@ -228,7 +228,7 @@ def _copy_slot(slot: str, copy: str) -> str:
     )
 
 
-def _pass_over(copy: str, lsn: int) -> str:
+def _advance_copy(copy: str, lsn: int) -> str:
     """Decode nothing before `lsn`. The slot itself may stand there, and a record that is longer than a range has taken
     the copy further already."""
     return (

@@ -44,7 +44,7 @@ class Applier(ABC):
         Where DDL ends the transaction, what came before is committed first with the place that
         `SubscriptionPosition.applied_before` gives back, and a new transaction goes on behind the change.
 
-        A `ScriptStep` runs the script where the database is PostgreSQL; others pass over it, with a note.
+        A `ScriptStep` runs the script where the database is PostgreSQL; others leave it out, with a note.
 
         Raises DataError with the failing command's `xact_seqno`, `command_id` and article; ConfigurationError where a
         person must do something before a schema change can be applied, TransientError where its lock is not to be had.

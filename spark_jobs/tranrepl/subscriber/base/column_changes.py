@@ -1,6 +1,6 @@
 """The columns' part of a schema change, in terms of a table that is there: what is left to do, with its own types.
 
-What was done by hand before, or by a job that was killed, is passed over. A generated column does not travel, and is
+What was done by hand before, or by a job that was killed, is not done again. A generated column does not travel, and is
 left alone. A column gets another type where the table has the one that setup gave it; a type that somebody chose stays.
 """
 

@@ -56,7 +56,7 @@ class CommittedChanges:
         """
         place = CommandPlace(step.xact_seqno, step.command_id)
         if not self._changes.is_pending(step):
-            return self._changes.passed_over(step)
+            return self._changes.already_applied(step)
         recorded = self._watermark.columns_before(place)
         before = self._changes.columns(step.old) if recorded is None and step.new is not None else recorded or ()
         plan = self._changes.plan(step, before)

@@ -1,6 +1,6 @@
 """Schema changes at a Subscriber: which are still to be done, and the definition that its table and procedures have.
 
-A part that somebody has done by hand is passed over and noted; one that contradicts the table that is there is refused.
+A part that somebody has done by hand is left alone and noted; one that contradicts the table that is there is refused.
 The definition is recorded at the Subscriber (`MSsubscription_articles`): it moves in the transaction of the change, or
 where DDL ends a transaction, right after it.
 """
@@ -49,7 +49,7 @@ class SchemaChanges(ABC):
         to be had. Then the transaction must be rolled back.
         """
         if not self.is_pending(step):
-            return self.passed_over(step)
+            return self.already_applied(step)
         done = self._change(step, step.new) if step.new is not None else []
         self.record(step)
         return [*self.notes(step), *done]
@@ -81,7 +81,7 @@ class SchemaChanges(ABC):
             )
         return found is None or found == step.old.article_id
 
-    def passed_over(self, step: SchemaStep) -> list[str]:
+    def already_applied(self, step: SchemaStep) -> list[str]:
         return [f"{self._where}: {change_in_words(step.change)}: the table is of that definition already"]
 
     def record(self, step: SchemaStep) -> None:

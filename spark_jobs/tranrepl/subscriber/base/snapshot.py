@@ -181,7 +181,7 @@ class Snapshot:
         """Delete those of the rows that are of the chosen articles, by name, and of articles that refer to them, while
         the tables stand as the conditions say: once they are altered, no condition may tell these rows from others'.
 
-        Ranges of earlier snapshots do not load them any more. An article is passed over whose table is not there, or
+        Ranges of earlier snapshots do not load them any more. An article is left out whose table is not there, or
         lacks what its condition reads: the result says so of a chosen one.
 
         Raises FencedError where the subscription is not at `position` any more, ConfigurationError where a destination

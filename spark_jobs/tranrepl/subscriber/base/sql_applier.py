@@ -129,7 +129,7 @@ class SqlApplier(Applier):
             if isinstance(step, SchemaStep):
                 self._change_schema(step)
             elif isinstance(step, ScriptStep):
-                self._pass_over(step)
+                self._leave_out(step)
             else:
                 self._apply_rows(self._unapplied(step))
             if self._database.errors_end_transactions:
@@ -167,7 +167,7 @@ class SqlApplier(Applier):
         self._attempts = None
         self._serial.forget_tables()
 
-    def _pass_over(self, step: ScriptStep) -> None:
+    def _leave_out(self, step: ScriptStep) -> None:
         self._said.append(
             f"{self._where}: script {step.script.name} at 0x{step.xact_seqno.hex()} was not run: it is for PostgreSQL "
             f"Subscribers, and this is {self._database.capabilities.title}"
