@@ -18,7 +18,7 @@ from tranrepl.distributor.database import DistributionDatabase, PublicationRecor
 from tranrepl.distributor.tables import SubscriptionStatus
 from tranrepl.errors import ConfigurationError
 from tranrepl.jobs.results import JobResult
-from tranrepl.log_reader.log_handover import asking_for_the_log, holding_off_log_reader
+from tranrepl.log_reader.log_handover import keeping_log_handed_over, with_log_handover
 from tranrepl.log_reader.opening import open_log_reader
 from tranrepl.model.commands import FIRST_XACT_SEQNO
 from tranrepl.model.position import FIRST_POSITION
@@ -61,12 +61,12 @@ def forget_log(topology: Topology, rows: Rows, say: Callable[[str], None]) -> No
 
 
 def _require_unread(topology: Topology, database: DistributionDatabase, publisher: Publisher) -> None:
-    """Raise TransientError where another session reads the log, and does not let go of it."""
+    """Raise TransientError where another session reads the log, and does not hand it over."""
     record = database.publications.find(topology.publication.publication) if database.is_current() else None
     if record is None:
         publisher.require_unread()
     else:
-        asking_for_the_log(database, record.publication_id, publisher.require_unread)
+        with_log_handover(database, record.publication_id, publisher.require_unread)
 
 
 def _statuses_until_begun(publication: Publication, rows: Rows) -> dict[str, SubscriptionStatus]:
@@ -173,7 +173,7 @@ def _kept_log(topology: Topology) -> Iterator[None]:
         if record is None:
             yield
             return
-        with holding_off_log_reader(database, record.publication_id):
+        with keeping_log_handed_over(database, record.publication_id):
             yield
 
 

@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 class Notification(StrEnum):
     REGISTERED = "registered"
     """The log reader has registered commands, or setup has."""
-    YIELD = "yield"
-    """Another job needs the Publisher's log: who reads it lets go of it for a moment."""
+    HANDOVER = "handover"
+    """Another job needs the Publisher's log: the continuous log reader hands it over."""
     TRIED = "tried"
     """Somebody who listens wants to know whether notifications come through. It asks for nothing."""
 
 
-REGISTERED, YIELD, TRIED = Notification.REGISTERED, Notification.YIELD, Notification.TRIED
+REGISTERED, HANDOVER, TRIED = Notification.REGISTERED, Notification.HANDOVER, Notification.TRIED
 _KNOWN = frozenset(Notification)
 
 

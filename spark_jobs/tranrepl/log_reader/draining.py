@@ -22,7 +22,7 @@ from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.batch_of_read import batch_of, result_of
 from tranrepl.log_reader.compared_tables import ComparedState, compare_tables, differing, reinitialize_without_old_rows
-from tranrepl.log_reader.log_handover import asking_for_the_log
+from tranrepl.log_reader.log_handover import with_log_handover
 from tranrepl.log_reader.opening import OpenLogReader
 from tranrepl.log_reader.schema_changes import SchemaFollower, stored, stored_scripts
 from tranrepl.log_reader.tracer_tokens import stored_tokens
@@ -297,7 +297,7 @@ class LogDraining:
 
     def _advance(self) -> None:
         with self._timed("advance"):
-            asking_for_the_log(
+            with_log_handover(
                 self._opened.database,
                 self._record.publication_id,
                 lambda: self._opened.publisher.confirm(self._registered),

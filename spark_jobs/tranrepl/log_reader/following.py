@@ -15,7 +15,7 @@ from tranrepl.connections import Connection
 from tranrepl.distributor.command_file import discard, write_few_commands
 from tranrepl.distributor.command_store import CommandStore
 from tranrepl.distributor.database import Batch, DistributionDatabase, PublicationRecord, RunRow, StoredToken
-from tranrepl.distributor.notifications import YIELD, Listener
+from tranrepl.distributor.notifications import HANDOVER, Listener
 from tranrepl.errors import FencedError, ReplicationError
 from tranrepl.failpoint import Failpoint, reach
 from tranrepl.jobs.results import JobResult
@@ -121,7 +121,7 @@ class _Follower:
         """Return how to end, where somebody asks for it."""
         if self.driver.is_cut():
             return Why.ASKED
-        return Why.YIELDED if YIELD in self.listener.received() else None
+        return Why.HANDOVER if HANDOVER in self.listener.received() else None
 
     def _step(self, stream: OpenLogStream) -> Why | None:
         stream.receive()

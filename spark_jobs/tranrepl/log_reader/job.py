@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tranrepl.agent_loop import AGAIN_SECONDS, LOOK_SECONDS, AgentRun
 from tranrepl.connections import Connection
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
-from tranrepl.distributor.notifications import YIELD, Listener
+from tranrepl.distributor.notifications import HANDOVER, Listener
 from tranrepl.errors import ConfigurationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
@@ -175,9 +175,9 @@ class LogReaderRun(AgentRun):
         self._post_due_token(self.row.record)
 
     def record_ending(self, ending: Ending) -> JobResult:
-        """Leave the log to the job that asked for it, and to the next ones; note that it cannot be followed."""
-        if ending.why is Why.YIELDED:
-            self._leave_to_others()
+        """Wait where the log is handed over to another job; note where it cannot be followed."""
+        if ending.why is Why.HANDOVER:
+            self._wait_for_the_log()
         error = ending.result.error
         if ending.why is Why.REFUSED and error is not None and not is_in_use(error.to_exception()):
             self._refused_until = time.monotonic() + AGAIN_SECONDS
@@ -186,12 +186,12 @@ class LogReaderRun(AgentRun):
             return ending.result.noticing([notice])
         return ending.result
 
-    def _leave_to_others(self) -> None:
+    def _wait_for_the_log(self) -> None:
         """Wait until nobody has asked for the log for a while."""
         with Listener(self.topology.distributor_connection, self.row.record.publication_id) as listener:
             until = time.monotonic() + _OTHERS_SECONDS
             while time.monotonic() < until and not self.shutdown.is_due():
-                if YIELD in listener.wait(LOOK_SECONDS):
+                if HANDOVER in listener.wait(LOOK_SECONDS):
                     until = time.monotonic() + _OTHERS_SECONDS
 
     # Where it is not followed

@@ -1,4 +1,4 @@
-"""The Publisher's log from one reader to another: a continuous log reader lets go of it where another job asks."""
+"""The hand-over of the Publisher's log: a continuous log reader closes its session where another job asks for it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from threading import Event, Thread
 from typing import TypeVar
 
 from tranrepl.distributor.database.connection import DatabaseConnection
-from tranrepl.distributor.notifications import YIELD, notify
+from tranrepl.distributor.notifications import HANDOVER, notify
 from tranrepl.error_numbers import LOG_IN_USE
 from tranrepl.errors import ReplicationError
 
 Of = TypeVar("Of")
 PATIENCE_SECONDS = 5.0
 ASK_SECONDS = 0.25
-"""How often the log is asked for, as long as another job has it."""
+"""Between two requests, as long as another job has the log."""
 
 
 def is_in_use(error: ReplicationError) -> bool:
@@ -24,9 +24,8 @@ def is_in_use(error: ReplicationError) -> bool:
     return error.report.code in LOG_IN_USE
 
 
-def asking_for_the_log(database: DatabaseConnection, publication_id: int, work: Callable[[], Of]) -> Of:
-    """Do what takes the log for a moment. Where another session reads it, ask for it, and do it again, for some
-    seconds."""
+def with_log_handover(database: DatabaseConnection, publication_id: int, work: Callable[[], Of]) -> Of:
+    """Do what needs the log. Where another session reads it, ask for the hand-over and try again, for seconds."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -34,20 +33,20 @@ def asking_for_the_log(database: DatabaseConnection, publication_id: int, work: 
         except ReplicationError as error:
             if not is_in_use(error) or time.monotonic() >= deadline:
                 raise
-        _ask(database, publication_id)
+        _ask_for_handover(database, publication_id)
         time.sleep(ASK_SECONDS)
 
 
 @contextmanager
-def holding_off_log_reader(database: DatabaseConnection, publication_id: int) -> Iterator[None]:
-    """Keep a continuous log reader away from the log for as long as the context lasts."""
+def keeping_log_handed_over(database: DatabaseConnection, publication_id: int) -> Iterator[None]:
+    """Ask a continuous log reader for the hand-over again and again, for as long as the context lasts."""
     over = Event()
 
     def ask() -> None:
         while not over.wait(ASK_SECONDS):
             # It fails where everything else does, which says so.
             with suppress(ReplicationError):
-                _ask(database, publication_id)
+                _ask_for_handover(database, publication_id)
 
     asking = Thread(target=ask, name="tranrepl-ask", daemon=True)
     asking.start()
@@ -58,6 +57,6 @@ def holding_off_log_reader(database: DatabaseConnection, publication_id: int) ->
         asking.join()
 
 
-def _ask(database: DatabaseConnection, publication_id: int) -> None:
+def _ask_for_handover(database: DatabaseConnection, publication_id: int) -> None:
     with database.transaction() as connection:
-        notify(connection, publication_id, YIELD)
+        notify(connection, publication_id, HANDOVER)

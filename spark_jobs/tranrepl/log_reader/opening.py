@@ -9,7 +9,7 @@ from functools import partial
 
 from tranrepl.distributor.database import DistributionDatabase, PublicationRecord
 from tranrepl.log_reader.continuity import continuation
-from tranrepl.log_reader.log_handover import asking_for_the_log
+from tranrepl.log_reader.log_handover import with_log_handover
 from tranrepl.model.position import Position
 from tranrepl.publisher.publisher import Publisher
 from tranrepl.topology import Topology
@@ -32,13 +32,13 @@ def open_log_reader(
     the registered position.
 
     Raises MustBeReinitializedError where the log is kept no more, or is not the one that is registered, TransientError
-    where another session reads it. A continuous log reader lets go of it for a moment, unless it is not to be asked.
+    where another session reads it. A continuous log reader is asked for the hand-over before, unless `ask` is False.
     """
     with topology.distributor() if opened is None else nullcontext(opened) as database:
         record = database.publications.get(topology.publication.publication)
         with topology.publisher("tranrepl log reader") as publisher:
             agree = partial(_agreed, publisher, database, record)
-            record, start = asking_for_the_log(database, record.publication_id, agree) if ask else agree()
+            record, start = with_log_handover(database, record.publication_id, agree) if ask else agree()
             yield OpenLogReader(database, record, publisher, start)
 
 

@@ -14,7 +14,7 @@ from tranrepl.errors import ConfigurationError, ReplicationError, TransientError
 from tranrepl.jobs.requests import LogReaderRequest
 from tranrepl.jobs.results import JobResult
 from tranrepl.log_reader.compared_tables import ComparedState, compare_tables, differing
-from tranrepl.log_reader.log_handover import asking_for_the_log, is_in_use
+from tranrepl.log_reader.log_handover import is_in_use, with_log_handover
 from tranrepl.log_reader.opening import OpenLogReader, open_log_reader
 from tranrepl.log_reader.tracer_tokens import post_due_token
 from tranrepl.model.article import RegisteredArticle
@@ -117,7 +117,7 @@ def register_empty_log(
 ) -> tuple[PublicationRecord, bool]:
     """Register and confirm the log up to there, or to its first change. Returns what is registered then, and whether
     there was one."""
-    ask = partial(asking_for_the_log, opened.database, record.publication_id)
+    ask = partial(with_log_handover, opened.database, record.publication_id)
     while True:
         probe = ask(partial(opened.publisher.probe, articles, record.registered_to or FIRST_POSITION, up_to))
         if probe.empty_up_to > (record.registered_to or FIRST_POSITION):

@@ -42,7 +42,7 @@ class Why(StrEnum):
     UNUSUAL = "something is in the log that is read as in any other run"
     SCHEMA_CHANGE = "a schema change or a script is to be delivered"
     BACKLOG = "many commands are to be delivered"
-    YIELDED = "another job asked for the log"
+    HANDOVER = "hand-over of the log to another job"
     LOST = "the Publisher has ended the session"
     REFUSED = "the Publisher does not let its log be followed"
     ERROR = "an error"

@@ -13,7 +13,7 @@ from support.observed import ITEM, make_transactions, wait_until
 from support.site import Site, execute
 from support.spark_here import SparkHere
 from tranrepl.distributor import notifications
-from tranrepl.distributor.notifications import REGISTERED, TRIED, YIELD, Listener, Notification, notify
+from tranrepl.distributor.notifications import HANDOVER, REGISTERED, TRIED, Listener, Notification, notify
 from tranrepl.errors import TransientError
 
 _LISTENING = "FROM pg_stat_activity WHERE application_name = 'tranrepl listening'"
@@ -46,7 +46,7 @@ def _tell(site: Site, *received: Notification, publication_id: int | None = None
 
 def _tell_in_vain(site: Site) -> None:
     with site.topology.distributor() as database, database.transaction() as connection:
-        notify(connection, _publication_id(site), YIELD)
+        notify(connection, _publication_id(site), HANDOVER)
         raise TransientError("not now")
 
 
@@ -60,9 +60,9 @@ def test_who_listens_is_told_of_a_registered_batch(site: Site, listener: Listene
 
 
 def test_each_thing_is_told_once_and_only_to_its_publication(site: Site, listener: Listener) -> None:
-    _tell(site, YIELD, publication_id=_publication_id(site) + 1)
-    _tell(site, YIELD, TRIED, YIELD)
-    assert listener.wait(5.0) == {YIELD, TRIED}
+    _tell(site, HANDOVER, publication_id=_publication_id(site) + 1)
+    _tell(site, HANDOVER, TRIED, HANDOVER)
+    assert listener.wait(5.0) == {HANDOVER, TRIED}
     assert listener.wait(0.0) == set()
 
 
@@ -81,11 +81,11 @@ def test_nothing_is_told_of_a_transaction_that_fails(site: Site, listener: Liste
 
 def test_what_a_later_version_tells_is_passed_over(site: Site, listener: Listener) -> None:
     execute(site.topology.distributor_connection, f"SELECT pg_notify('tranrepl_{_publication_id(site)}', 'dance:x')")
-    _tell(site, YIELD)
+    _tell(site, HANDOVER)
     received: set[Notification] = set()
     while not received:
         received = listener.wait(5.0)
-    assert received == {YIELD}
+    assert received == {HANDOVER}
 
 
 @pytest.mark.new_sessions
@@ -101,5 +101,5 @@ def test_a_listener_whose_session_is_lost_waits_and_listens_again(
     assert time.monotonic() - begun >= 0.2
     time.sleep(0.5)
     listener.wait(0.0)
-    _tell(site, YIELD)
-    assert listener.wait(5.0) == {YIELD}
+    _tell(site, HANDOVER)
+    assert listener.wait(5.0) == {HANDOVER}
