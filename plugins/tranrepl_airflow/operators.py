@@ -282,19 +282,22 @@ class LogReaderOperator(ReplicationSparkOperator):
         def topology() -> Topology:
             return Topology(publication, resolve_connections(publication.connection_ids()).by_id)
 
-        def take_snapshot(name: str) -> JobResult:
-            taken = run_without_spark(SnapshotRequest(publication=publication, subscription=name), topology())
-            # Where that needs a Spark job, the next run has one.
-            return taken or JobResult()
-
         read = partial(read_log, publication, topology, partial(super()._run, context))
         if until is None:
             return read()
         with ExitStack() as beside:
             beside.enter_context(looking_for_early_warnings(publication, place, cast("Mapping[str, Any]", context)))
             if publication.has_patterns:
+                # Connections are asked of Airflow before a thread may ask at the same time.
+                ends = topology()
                 names = [it.name for it in publication.subscriptions]
-                beside.enter_context(joining_new_tables(topology, names, take_snapshot, self.log.info))
+
+                def take_snapshot(name: str) -> JobResult:
+                    # Where that needs a Spark job, the next run has one.
+                    request = SnapshotRequest(publication=publication, subscription=name)
+                    return run_without_spark(request, ends) or JobResult()
+
+                beside.enter_context(joining_new_tables(lambda: ends, names, take_snapshot, self.log.info))
             read = partial(read, publishes_new=False)
             return keep_running(read, Shutdown(until, ShutdownRequest()), self.goes_on_after, gives_up=True)
 

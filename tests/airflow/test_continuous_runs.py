@@ -47,7 +47,9 @@ def dag(
     """Return the DAG of one subscription as Airflow parses it."""
     monkeypatch.setattr(retry, "PAUSES_SECONDS", (0.2, 0.2))
     subscription = {"name": "reporting", "connection": "subscriber"}
-    write_publication(schedule="continuous", run_for=run_for, subscriptions=[subscription])
+    # New tables of a pattern are looked for beside the log reader.
+    articles = [{"source": "purchasing.*", "destination": "archive.*", "new_tables": "join"}]
+    write_publication(schedule="continuous", run_for=run_for, subscriptions=[subscription], articles=articles)
     bag = DagBag(publications.parent)
     assert bag.import_errors == {}
     parsed: DAG = bag.dags["purchasing"]
