@@ -71,10 +71,10 @@ class DeliveryDraining:
         self._is_to_end = is_to_end
         self._spark = spark
         self._opened = opened
-        self._run = ReportedRun(opened.distribution, row.id)
+        self._run = ReportedRun(opened.distributor, row.id)
         self._settings = request.publication.subscription(request.subscription)
         self._limits = CommitLimits(self._settings.commit_batch_size, self._settings.commit_batch_threshold)
-        self._skipped = SkippedCommands(opened.distribution, opened.record.publication, request.subscription)
+        self._skipped = SkippedCommands(opened.distributor, opened.record.publication, request.subscription)
         self._request = request
         wanted = self._settings.subscription_streams if request.mode is ApplyMode.STREAMS else 1
         cores = spark.sparkContext.defaultParallelism
@@ -268,7 +268,7 @@ class DeliveryDraining:
 
     def _measured(self, delivery: Delivery, group: Group) -> Delivery:
         """Let the delivery measure how long the group's commands take."""
-        return replace(delivery, registered=RegisteredBatches.of(self._opened.distribution, group.batches))
+        return replace(delivery, registered=RegisteredBatches.of(self._opened.distributor, group.batches))
 
     def _recorded(self, result: JobResult) -> JobResult:
         """Record what was committed in each minute, and how long it took."""

@@ -56,7 +56,7 @@ class BatchFollowing(LastingTask):
     """What the task begins with."""
 
     delivery: Delivery
-    distribution: Connection
+    distributor: Connection
     row: RunRow
     subscription: SubscriptionRecord
     left_out: tuple[LeftOut, ...]
@@ -68,8 +68,8 @@ class BatchFollowing(LastingTask):
     def work(self, driver: DriverConnection) -> Ending:
         """Deliver until something ends it."""
         with (
-            DistributionDatabase(self.distribution) as database,
-            Listener(self.distribution, self.row.record.publication_id) as listener,
+            DistributionDatabase(self.distributor) as database,
+            Listener(self.distributor, self.row.record.publication_id) as listener,
             _CachedApplier(self.delivery) as applier,
         ):
             return _Follower(self, driver, database, listener, applier).follow()
@@ -231,13 +231,13 @@ class _Follower:
         tokens: tuple[PendingToken, ...] = ()
         if after.has_tokens:
             tokens = self._database.tracer_tokens.pending(self._record, self._following.subscription)
-        last, distribution = batches[-1].last_xact_seqno, self._following.distribution
+        last, distributor = batches[-1].last_xact_seqno, self._following.distributor
         left_out = tuple(it for it in self._following.left_out if it.last is None or it.last > self._watermark)
         delivery = replace(
             self._following.delivery,
             watermark=self._watermark,
-            registered=RegisteredBatches.of(distribution, batches),
-            tracers=TracerArrivals(distribution, self._following.subscription.subscription_id, tokens)
+            registered=RegisteredBatches.of(distributor, batches),
+            tracers=TracerArrivals(distributor, self._following.subscription.subscription_id, tokens)
             if tokens
             else None,
         )

@@ -197,7 +197,7 @@ class DeliveryRun(AgentRun):
         watermark = bytes.fromhex(self.total.last_xact_seqno or "")
         return BatchFollowing(
             job.over_one_connection(watermark),
-            opened.distribution,
+            opened.distributor,
             replace(self.row, record=opened.record, subscription=opened.subscription),
             opened.subscription,
             job.left_out_after(watermark),

@@ -41,7 +41,7 @@ _CLOCK_HOLDS_SECONDS = 60.0
 class RegisteredBatches:
     """When consecutive batches were registered. It travels pickled with the delivery, password and all."""
 
-    distribution: Connection
+    distributor: Connection
     first_xact_seqnos: tuple[bytes, ...]
     registered: tuple[int, ...]
     """µs since 1970 UTC, by the distribution database's clock."""
@@ -49,14 +49,14 @@ class RegisteredBatches:
     """µs by which the Publisher's clock was ahead of it then."""
 
     @classmethod
-    def of(cls, distribution: Connection, batches: Sequence[Batch]) -> RegisteredBatches | None:
+    def of(cls, distributor: Connection, batches: Sequence[Batch]) -> RegisteredBatches | None:
         """Return those of registered batches; None where it is not known of one of them."""
         times = [it.entry_time for it in batches]
         known = [microseconds_of(it) for it in times if it is not None]
         if not batches or len(known) < len(times):
             return None
         firsts = tuple(it.first_xact_seqno for it in batches)
-        return cls(distribution, firsts, tuple(known), tuple(it.clock_difference for it in batches))
+        return cls(distributor, firsts, tuple(known), tuple(it.clock_difference for it in batches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class LatencyMeter:
         if self._batches is None:
             return None
         try:
-            return _clock_of(self._batches.distribution)
+            return _clock_of(self._batches.distributor)
         except (ReplicationError, psycopg.Error):
             return None
 
@@ -213,13 +213,13 @@ _known: dict[Connection, tuple[float, ClockDifference]] = {}
 """How far the clocks of distribution databases are ahead of this machine's, and when that was measured."""
 
 
-def _clock_of(distribution: Connection) -> ClockDifference:
+def _clock_of(distributor: Connection) -> ClockDifference:
     """Return how far a distribution database's clock is ahead, measured within the last minute."""
-    measured, known = _known.get(distribution, (0.0, None))
+    measured, known = _known.get(distributor, (0.0, None))
     if known is None or time.monotonic() - measured > _CLOCK_HOLDS_SECONDS:
-        with connect(distribution, "tranrepl clock", autocommit=True) as session:
+        with connect(distributor, "tranrepl clock", autocommit=True) as session:
             known = measure(lambda: _read_clock(session))
-        _known[distribution] = time.monotonic(), known
+        _known[distributor] = time.monotonic(), known
     return known
 
 

@@ -51,7 +51,7 @@ class OpenDistribution:
     subscription: SubscriptionRecord
     connection: Connection
     """The Subscriber's."""
-    distribution: Connection
+    distributor: Connection
     key: SubscriptionKey
     subscriber: Subscriber
     takes_snapshots: bool
@@ -59,7 +59,7 @@ class OpenDistribution:
     def tracers(self) -> TracerArrivals:
         """Return the tracer tokens on their way to the subscription."""
         pending = self.database.tracer_tokens.pending(self.record, self.subscription)
-        return TracerArrivals(self.distribution, self.subscription.subscription_id, pending)
+        return TracerArrivals(self.distributor, self.subscription.subscription_id, pending)
 
     def record_arrivals(self, watermark: bytes) -> None:
         """Record the tracer tokens up to the watermark that nobody has recorded: as one that a killed job left."""

@@ -36,7 +36,7 @@ class Committed(Protocol):
 class ReportedRun:
     """A history row. It travels pickled with the delivery, password and all."""
 
-    distribution: Connection
+    distributor: Connection
     run_id: int
 
 
@@ -65,7 +65,7 @@ def _report(run: ReportedRun, committed: Committed, over: Event) -> None:
         return
     with (
         suppress(ReplicationError, psycopg.Error),
-        connect(run.distribution, "tranrepl progress", autocommit=True) as session,
+        connect(run.distributor, "tranrepl progress", autocommit=True) as session,
     ):
         schema, reported = find_schema(session), _Reported()
         while True:
@@ -98,7 +98,7 @@ class _Reported:
 class TracerArrivals:
     """The tokens on their way to one subscription. It travels pickled with the delivery, password and all."""
 
-    distribution: Connection
+    distributor: Connection
     subscription_id: int
     pending: tuple[PendingToken, ...]
 
@@ -112,7 +112,7 @@ class TracerArrivals:
             return
         with (
             suppress(ReplicationError, psycopg.Error),
-            connect(self.distribution, "tranrepl tracer", autocommit=True) as session,
+            connect(self.distributor, "tranrepl tracer", autocommit=True) as session,
         ):
             record_arrivals(session, self.subscription_id, arrived)
 
@@ -140,13 +140,12 @@ def _last_token(pending: Sequence[PendingToken], after: bytes, last: bytes, befo
 class SkippedCommands:
     """Records the commands that a delivery skips. Spark's tasks get it pickled, with the password."""
 
-    connection: Connection
-    """The distribution database's."""
+    distributor: Connection
     publication: str
     subscription: str
 
     def record(self, errors: Sequence[ErrorReport]) -> None:
         """Record the errors of skipped commands. Raises ReplicationError where the distribution database cannot be
         reached: then nothing is skipped."""
-        with DistributionDatabase(self.connection) as database:
+        with DistributionDatabase(self.distributor) as database:
             database.errors.record_skipped(database.publications.get(self.publication), self.subscription, errors)
