@@ -46,6 +46,13 @@ def test_a_database_of_this_version_goes_on_with_the_next_revision(
             assert distribution.is_earlier()
             distribution.migrate()
             assert distribution.is_current()
+        fresh = database("fresh")
+        with DistributionDatabase(fresh) as distribution:
+            distribution.migrate()
+        # Its tables are the last revision's: none is applied to them.
+        assert execute(fresh, "SELECT version_num FROM tranrepl_version") == [("0002",)]
+        columns = "SELECT column_name::text FROM information_schema.columns WHERE table_name = 'mspublications'"
+        assert ("owner",) not in execute(fresh, columns)
     assert execute(made, "SELECT publication, owner FROM apart.mspublications") == [("p", "nobody")]
     with DistributionDatabase(made) as distribution, pytest.raises(ConfigurationError, match="newer than this one"):
         distribution.is_current()
