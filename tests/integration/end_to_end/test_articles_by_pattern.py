@@ -193,6 +193,8 @@ def test_tables_join_while_continuous_agents_run(
             write(f"burst{it}", 1, 2)
         if kind == "postgres":
             site.at_publisher(f"CREATE TABLE sales.one {columns}; INSERT INTO sales.one VALUES (1, 'x')")
+        # What is there at the first look, setup has told of.
+        goes_on(lambda: "burst0" in _copied(site))
         site.at_publisher(
             f"CREATE TABLE {schema}.dumped (id int NOT NULL, v varchar(20))",
             f"CREATE TABLE {schema}.tmp_1 {columns}",
