@@ -274,7 +274,6 @@ class LogReaderOperator(ReplicationSparkOperator):
         # Imported here: parsing a DAG file loads no database driver.
         from tranrepl.admin.joining_tables import joining_new_tables
         from tranrepl.admin.run import read_log
-        from tranrepl.snapshot.without_spark import run_without_spark
         from tranrepl.topology import Topology
 
         until, publication, place = self.ends_at, self.publication, self.place
@@ -295,7 +294,7 @@ class LogReaderOperator(ReplicationSparkOperator):
                 def take_snapshot(name: str) -> JobResult:
                     # Where that needs a Spark job, the next run has one.
                     request = SnapshotRequest(publication=publication, subscription=name)
-                    return run_without_spark(request, ends) or JobResult()
+                    return run_without_spark(request, ends.connections) or JobResult()
 
                 beside.enter_context(joining_new_tables(lambda: ends, names, take_snapshot, self.log.info))
             read = partial(read, publishes_new=False)

@@ -144,13 +144,14 @@ class _Joining:
         try:
             self._publish(said)
             self._take_snapshots(said)
-        except ReplicationError as error:
+        except Exception as error:
             # It may have happened when tables were registered already.
             self._known, self._waiting = None, frozenset(self.subscriptions)
-            said.append(f"new tables are not published: {error}")
-        except Exception:
-            log.exception("looking for new tables")
-            said.append("new tables are not looked for")
+            if isinstance(error, ReplicationError):
+                said.append(f"new tables are not published: {error}")
+            else:
+                log.exception("looking for new tables")
+                said.append("new tables are not looked for")
         return said
 
     def _publish(self, said: list[str]) -> None:
